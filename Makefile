@@ -1,0 +1,58 @@
+# The project's tasks. `make demo` and `make test` set up what they need.
+#
+# VENV=DIR chooses the virtual environment, PYTHON=/path the interpreter it is made with.
+export VENV ?= .venv
+PYTHON_IN := $(VENV)/bin/python
+PYTEST := $(PYTHON_IN) -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-run setup-system demo test check lint types unit kernel wheel bench docs format clean
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: setup-run ## run a real command in the sandbox of examples/Coopfile, and try to get out
+	@$(PYTHON_IN) scripts/demo.py
+
+test: setup-system check kernel wheel ## everything: checks, then tests on this machine's kernel, then the wheel
+
+check: lint types unit ## lint, types and unit tests: no root, no network, no namespaces
+
+lint: setup
+	$(PYTHON_IN) -m ruff check .
+	$(PYTHON_IN) -m ruff format --check .
+
+types: setup
+	$(PYTHON_IN) -m mypy
+
+unit: setup
+	$(PYTEST) -q tests/unit
+
+kernel: setup setup-system ## the tests that run real sandboxes
+	$(PYTEST) -q tests/native tests/attacks
+
+wheel: setup ## build the wheel and run coop from it
+	$(PYTEST) -q tests/wheel
+
+bench: setup-run ## measure coop run beside bubblewrap, podman, docker, runsc and srt
+	@$(PYTHON_IN) -m bench
+
+docs: setup ## write docs/reference.md again from the table of settings
+	$(PYTHON_IN) scripts/reference.py
+
+format: setup ## format the code
+	$(PYTHON_IN) -m ruff check --fix .
+	$(PYTHON_IN) -m ruff format .
+
+clean: ## remove everything that make made
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+setup:
+	@scripts/setup.sh dev
+
+setup-run:
+	@scripts/setup.sh run
+
+setup-system:
+	@scripts/setup.sh system

@@ -1,0 +1,230 @@
+"""The commands that are compared, each made ready on this machine or skipped with a reason."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+
+from bench.measure import Subject
+from coopfile.record import Record
+
+_TIMEOUT = 60
+_IMAGE = "localhost/coop-bench:latest"
+
+
+class UnavailableError(Exception):
+    """Why something cannot be measured here."""
+
+
+class Place(Record):
+    """Where the measurement happens: ``project`` is the workspace, ``scratch`` holds the rest.
+
+    ``cleanup`` undoes what subjects leave outside ``scratch``.
+    """
+
+    project: str
+    scratch: str
+    cleanup: contextlib.ExitStack
+
+
+def _environment(place: Place) -> dict[str, str]:
+    # coop's caches go to the scratch directory; nobody's own settings take part.
+    keep = {name: os.environ[name] for name in ("HOME", "PATH", "LANG") if name in os.environ}
+    return {
+        **keep,
+        "XDG_CACHE_HOME": os.path.join(place.scratch, "cache"),
+        "XDG_CONFIG_HOME": os.path.join(place.scratch, "config"),
+    }
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise UnavailableError("not installed")
+    return found
+
+
+def _call(*argv: str) -> str:
+    """Run a preparing command; its failure is a reason to skip."""
+    try:
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnavailableError(f"{os.path.basename(argv[0])}: {error}") from None
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        raise UnavailableError(lines[-1][:100])
+    return done.stdout
+
+
+def python(place: Place) -> Subject:
+    """Return the bare interpreter of the environment that coop runs in."""
+    return Subject(
+        "python", "python -c pass", (sys.executable, "-c", "pass"), place.project, _environment(place)
+    )
+
+
+def coop(place: Place) -> Subject:
+    """Return coop with everything on; the warm-up leaves its plan in the cache."""
+    script = os.path.join(os.path.dirname(sys.executable), "coop")
+    if not os.path.exists(script):
+        raise UnavailableError(f"{script} does not exist")
+    return Subject(
+        "coop", "coop run -- true", (script, "run", "--", "true"), place.project, _environment(place)
+    )
+
+
+def bubblewrap(place: Place) -> Subject:
+    """Return bubblewrap with the same namespaces and comparable mounts."""
+    argv = [_tool("bwrap"), "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net"]
+    argv += ["--unshare-uts", "--unshare-cgroup-try", "--uid", "0", "--gid", "0", "--hostname", "sandbox"]
+    argv += ["--die-with-parent", "--clearenv", "--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin"]
+    argv += ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+        path = f"/{name}"
+        if os.path.islink(path):
+            argv += ["--symlink", os.readlink(path), path]
+        elif os.path.isdir(path):
+            argv += ["--ro-bind", path, path]
+    for path in ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl", "/etc/passwd", "/etc/group"):
+        argv += ["--ro-bind-try", path, path]
+    argv += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/root"]
+    argv += ["--bind", place.project, "/workspace", "--chdir", "/workspace", "--", "true"]
+    _call(*argv)
+    return Subject("bubblewrap", "bwrap … true", tuple(argv), place.project, _environment(place))
+
+
+def podman(place: Place) -> Subject:
+    """Return podman with a storage of its own, whose only image holds one program."""
+    program = _tool("podman")
+    root = os.path.join(place.scratch, "podman")
+    common = [program, "--root", root]
+    common += ["--runroot", os.path.join(place.scratch, "podman-run"), "--storage-driver", "overlay"]
+    runtime = next((name for name in ("crun", "runc") if shutil.which(name)), None)
+    if runtime is None:
+        raise UnavailableError("neither crun nor runc is installed")
+    # Not `system reset`, which would take networks and volumes of the user's with it.
+    place.cleanup.callback(_quietly, "umount", os.path.join(root, "overlay"))
+    place.cleanup.callback(_quietly, *common, "rmi", "--all", "--force")
+    _call(*common, "import", _image(place), _IMAGE)
+    limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
+    last = UnavailableError("no OCI runtime works")
+    for name in ("crun", "runc"):
+        if not shutil.which(name):
+            continue
+        argv = [*common, "--runtime", name, "run", "--rm", "--network", "none", *limits, _IMAGE, "/bin/true"]
+        try:
+            _call(*argv)
+        except UnavailableError as error:
+            last = error
+            continue
+        return Subject("podman", f"podman run ({name})", tuple(argv), place.project, _environment(place))
+    raise last
+
+
+def docker(place: Place) -> Subject:
+    """Return docker, when its daemon answers."""
+    program = _tool("docker")
+    if not json.loads(_call(program, "info", "--format", "{{json .}}")).get("ServerVersion"):
+        raise UnavailableError("no daemon answers")
+    image = "coop-bench:latest"
+    _call(program, "import", _image(place), image)
+    place.cleanup.callback(_quietly, program, "image", "rm", "--force", image)
+    argv = (program, "run", "--rm", "--network", "none", image, "/bin/true")
+    _call(*argv)
+    return Subject("docker", "docker run", argv, place.project, _environment(place))
+
+
+def runsc(place: Place) -> Subject:
+    """Return gVisor, started directly with a bundle of one program."""
+    program = _tool("runsc")
+    bundle = os.path.join(place.scratch, "bundle")
+    os.makedirs(os.path.join(bundle, "rootfs", "bin"))
+    shutil.copy(_static_true(place), os.path.join(bundle, "rootfs", "bin", "true"))
+    spec = {
+        "ociVersion": "1.0.0",
+        "process": {"args": ["/bin/true"], "cwd": "/", "user": {"uid": 0, "gid": 0}, "terminal": False},
+        "root": {"path": "rootfs", "readonly": True},
+        "linux": {"namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")]},
+    }
+    with open(os.path.join(bundle, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(spec, file)
+    state = os.path.join(place.scratch, "runsc")
+    argv = (
+        program,
+        "--root",
+        state,
+        "--network=none",
+        "--ignore-cgroups",
+        "run",
+        "--bundle",
+        bundle,
+        "bench",
+    )
+    _call(*argv)
+    return Subject("runsc", "runsc run", argv, place.project, _environment(place))
+
+
+def srt(place: Place) -> Subject:
+    """Return Anthropic's sandbox-runtime."""
+    argv = (_tool("srt"), "true")
+    _call(*argv)
+    return Subject("srt", "srt true", argv, place.project, _environment(place))
+
+
+SUBJECTS: tuple[tuple[str, Callable[[Place], Subject]], ...] = (
+    ("python", python),
+    ("coop", coop),
+    ("bubblewrap", bubblewrap),
+    ("podman", podman),
+    ("docker", docker),
+    ("runsc", runsc),
+    ("srt", srt),
+)
+
+
+def _static_true(place: Place) -> str:
+    """Return a program that needs nothing but a kernel and ends at once, built with gcc."""
+    target = os.path.join(place.scratch, "true")
+    if not os.path.exists(target):
+        source = target + ".c"
+        with open(source, "w", encoding="utf-8") as file:
+            file.write("int main(void) { return 0; }\n")
+        _call(_tool("gcc"), "-static", "-Os", "-o", target, source)
+    return target
+
+
+def _image(place: Place) -> str:
+    """Return a tar file with /bin/true, for an engine to import."""
+    archive = os.path.join(place.scratch, "image.tar")
+    if not os.path.exists(archive):
+        with tarfile.open(archive, "w") as tar:
+            tar.add(_static_true(place), "bin/true")
+    return archive
+
+
+def _quietly(*argv: str) -> None:
+    with contextlib.suppress(UnavailableError):
+        _call(*argv)
+
+
+@contextlib.contextmanager
+def a_place() -> Iterator[Place]:
+    """Make a project with an empty Coopfile and a scratch directory, and remove both afterwards."""
+    with (
+        tempfile.TemporaryDirectory(prefix="coop-bench-") as scratch,
+        contextlib.ExitStack() as cleanup,
+    ):
+        project = os.path.join(scratch, "project")
+        os.mkdir(project)
+        with open(os.path.join(project, "Coopfile"), "w", encoding="utf-8") as file:
+            file.write("coop = 1\n")
+        yield Place(project, scratch, cleanup)

@@ -1,0 +1,7 @@
+"""Allow ``python -m coopfile``."""
+
+import sys
+
+from coopfile.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,1 @@
+"""Who may do what: identity, trust, and what trust gives."""

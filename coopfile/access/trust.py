@@ -1,0 +1,89 @@
+"""From an identity to a user, to a trust level, to what that level gives (design section 11)."""
+
+from __future__ import annotations
+
+from coopfile.errors import UsageError
+from coopfile.language.settings import TRUST_LEVELS
+from coopfile.plan.model import Access
+from coopfile.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from coopfile.language.reading import User
+
+TERMINAL = "terminal:default"
+
+# The most that anyone has in a place. What is said in a group is read by others,
+# and may have been put there by others.
+CEILINGS = {"direct": "owner", "group": "familiar"}
+
+
+class Grant(Record):
+    """What a trust level gives: tools and memory stores, sorted; and where tool calls run."""
+
+    sandboxed: bool
+    tools: tuple[str, ...]
+    stores: tuple[str, ...]
+
+
+_TOOLS = ("bash", "edit_file", "read_file", "write_file")
+_STORES = ("private", "shared", "social")
+
+GRANTS = {
+    "owner": Grant(sandboxed=False, tools=_TOOLS, stores=_STORES),
+    "full": Grant(sandboxed=True, tools=_TOOLS, stores=_STORES),
+    "inner": Grant(sandboxed=True, tools=_TOOLS, stores=("shared", "social")),
+    "familiar": Grant(sandboxed=True, tools=("read_file",), stores=("social",)),
+    "public": Grant(sandboxed=True, tools=(), stores=()),
+}
+
+
+def access_for(
+    users: Iterable[User], identity: str, place: str = "direct", sandbox_enabled: bool = True
+) -> tuple[User | None, Access]:
+    """Find the user of an identity (``channel:sender``), and what they get in a place.
+
+    A user without a trust level, and an identity that no user matches, are
+    ``public``; but whoever sits at the terminal of a machine whose tool calls are
+    sandboxed owns it.
+    """
+    check_identity(identity)
+    if place not in CEILINGS:
+        raise UsageError(f"no such place: {place!r}", f"places are {' and '.join(CEILINGS)}")
+    user = next((user for user in users if identity in user.match), None)
+    if user is not None:
+        trust = user.trust or "public"
+    else:
+        trust = "owner" if identity == TERMINAL and sandbox_enabled else "public"
+    trust = lowered(trust, CEILINGS[place])
+    grant = GRANTS[trust]
+    return user, Access(
+        user=user.name if user else None,
+        trust=trust,
+        place=place,
+        tools=grant.tools,
+        stores=grant.stores,
+        sandboxed=grant.sandboxed,
+    )
+
+
+def check_identity(identity: str) -> None:
+    """Refuse an identity that is not ``channel:sender``, both printable and without spaces."""
+    channel, _, sender = identity.partition(":")
+    if not (channel and sender and identity.isprintable() and " " not in identity):
+        raise UsageError(
+            f"not an identity: {identity!r}",
+            "an identity is channel:sender, such as terminal:default or signal:+15555550100",
+        )
+
+
+def lowered(trust: str, ceiling: str) -> str:
+    """Return the lesser of two trust levels."""
+    return max(trust, ceiling, key=TRUST_LEVELS.index)
+
+
+def may_run_commands(access: Access | None) -> bool:
+    """Tell whether whoever asks may run commands; where nobody was named, the caller may."""
+    return access is None or "bash" in access.tools

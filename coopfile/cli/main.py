@@ -1,0 +1,104 @@
+"""The command ``coop``: finds the verb, and turns errors into words and an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from coopfile.errors import CoopError, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+VERBS = ("init", "run", "plan", "check", "status", "schema", "completion")
+
+_ABOUT = "Run AI agents and any other untrusted command in the sandbox that a Coopfile describes."
+_EPILOG = """examples:
+  coop init                        write a Coopfile for the project in this directory
+  coop plan                        show what the sandbox may have
+  coop run -- make test            run a command in it
+  coop run                         run the agent, or a shell
+  coop status                      what this machine can enforce
+
+`coop COMMAND --help` tells more.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(arguments)
+    except CoopError as error:
+        _tell(error, arguments)
+        return error.status
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has gone; what is buffered must not complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if arguments[:1] == ["run"]:
+        from coopfile.cli.options import quick_run
+
+        quick = quick_run(arguments[1:])
+        if quick is not None:
+            from coopfile.cli.run import execute
+
+            return execute(quick)
+    return _with_argparse(arguments)
+
+
+def _with_argparse(arguments: list[str]) -> int:
+    import argparse
+    import importlib
+
+    options = parser().parse_args(arguments)
+    if options.verb is None:
+        raise UsageError("no command given", f"one of: {', '.join(VERBS)}; coop --help tells more")
+    status = importlib.import_module(f"coopfile.cli.{options.verb}").main(options)
+    assert isinstance(options, argparse.Namespace)
+    return int(status)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    import argparse
+    import importlib
+
+    from coopfile import __version__
+    from coopfile.cli.options import add_common
+
+    top = argparse.ArgumentParser(
+        prog="coop", description=_ABOUT, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    top.add_argument("--version", action="version", version=f"coop {__version__}")
+    add_common(top, defaults=True)
+    verbs = top.add_subparsers(dest="verb", metavar="COMMAND", title="commands")
+    for name in VERBS:
+        module = importlib.import_module(f"coopfile.cli.{name}")
+        verb = verbs.add_parser(
+            name,
+            help=module.SUMMARY,
+            description=module.SUMMARY[0].upper() + module.SUMMARY[1:] + ".",
+            epilog=module.EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        add_common(verb, defaults=False)
+        module.arguments(verb)
+    return top
+
+
+def _tell(error: CoopError, arguments: Sequence[str]) -> None:
+    from coopfile.cli.failures import tell
+
+    tell(error, as_json="--json" in arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""What the verbs print: plain text made safe for terminals, colours where wanted, JSON."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# Texts of a Coopfile come from strangers: printed as they are they could move the
+# cursor, recolour what follows, or turn the direction of writing.
+from coopfile.language.diagnostics import visible as safe
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TextIO
+
+__all__ = ["emit", "emit_json", "paint", "safe", "wants_color"]
+
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+def wants_color(choice: str | None, stream: TextIO) -> bool:
+    """Tell whether to colour what goes to ``stream``.
+
+    ``choice`` is the value of ``--color``: always, never, or auto (also None), where
+    the rules of no-color.org and a terminal at the other end decide.
+    """
+    if choice in ("always", "never"):
+        return choice == "always"
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
+
+
+def paint(text: str, style: str, enabled: bool = True) -> str:
+    """Return ``text`` in a style (bold, dim, red, green, yellow, cyan), or as it is."""
+    return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if enabled else text
+
+
+def emit(text: str, stream: TextIO | None = None) -> None:
+    """Write lines of text; characters that the stream's encoding lacks come out escaped."""
+    stream = sys.stdout if stream is None else stream
+    line = text if text.endswith("\n") or not text else text + "\n"
+    encoding = stream.encoding or "utf-8"
+    stream.write(line.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def emit_json(data: Any) -> None:
+    """Write data as indented JSON, pure ASCII, so that any reader and any locale can take it."""
+    import json
+
+    emit(json.dumps(data, indent=2))

@@ -1,0 +1,181 @@
+"""Finding the files that make a plan, and the directories that are coop's own.
+
+Only names and statuses; reading is ``read_bounded``'s. Everything here is on the path
+of a cached run.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from coopfile.errors import CoopError
+from coopfile.native.placeholders import is_placeholder
+from coopfile.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NAME = "Coopfile"
+LARGEST = 1 << 20  # bytes; a Coopfile is a page or two
+
+
+class Place(Record):
+    """A file of one layer. ``stamp`` changes whenever its content may have.
+
+    ``name`` is how people see it; ``stamp`` is (device, inode, size, mtime, ctime).
+    """
+
+    layer: str
+    path: str
+    name: str
+    stamp: tuple[int, int, int, int, int]
+
+
+class Project(Record):
+    """The workspace (a real path), where the caller stands in it, and the files that count."""
+
+    root: str
+    directory: str
+    places: tuple[Place, ...]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The real paths that no sandbox may change: what the next plan is made of."""
+        return tuple(os.path.realpath(place.path) for place in self.places)
+
+
+class Directories(Record):
+    """Where coop keeps what is its own, by the XDG base directory specification."""
+
+    config: str
+    cache: str
+    state: str
+
+
+def directories(environment: Mapping[str, str]) -> Directories:
+    """Return coop's own directories; relative values of the variables do not count."""
+    home = home_directory(environment)
+    places = []
+    for variable, default in (
+        ("XDG_CONFIG_HOME", ".config"),
+        ("XDG_CACHE_HOME", ".cache"),
+        ("XDG_STATE_HOME", ".local/state"),
+    ):
+        base = environment.get(variable, "")
+        places.append((base if base.startswith("/") else f"{home}/{default}") + "/coop")
+    return Directories(*places)
+
+
+def home_directory(environment: Mapping[str, str]) -> str:
+    """Return the caller's home: $HOME if absolute, else what the account says."""
+    home = environment.get("HOME", "")
+    if home.startswith("/"):
+        return os.path.normpath(home)
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return "/"
+
+
+def find(directory: str, file: str | None, environment: Mapping[str, str]) -> Project:
+    """Find the project that a directory belongs to: the nearest Coopfile above it.
+
+    The search ends below the home directory. Without a Coopfile the directory itself
+    is the workspace, under the built-in defaults and the user's own file. A ``file``
+    named by the caller counts for the directory as it is.
+    """
+    start = _real_directory(directory)
+    places = []
+    own = f"{directories(environment).config}/{NAME}"
+    place = _place("user", own, _shown(own, environment))
+    if place:
+        places.append(place)
+    root = start
+    if file is not None:
+        place = _place("project", os.path.join(start, file), file)
+        if place is None:
+            raise CoopError(f"{file} does not exist", "name an existing Coopfile with -f, or leave it out")
+        places.append(place)
+        places += _local(place)
+        return Project(start, start, tuple(places))
+    home = os.path.realpath(home_directory(environment))
+    current = start
+    while True:
+        place = _place("project", f"{current}/{NAME}", NAME)
+        if place is not None and (not places or place.stamp != places[0].stamp):
+            _check_owner(place, current)
+            root = current
+            places.append(place)
+            places += _local(place)
+            break
+        parent = os.path.dirname(current)
+        if parent in (current, home, "/"):
+            break
+        current = parent
+    return Project(root, start, tuple(places))
+
+
+def _real_directory(directory: str) -> str:
+    real = os.path.realpath(directory)
+    if not os.path.isdir(real):
+        raise CoopError(f"{directory} is not a directory")
+    return real
+
+
+def _shown(path: str, environment: Mapping[str, str]) -> str:
+    home = home_directory(environment)
+    return "~" + path[len(home) :] if path.startswith(home + "/") else path
+
+
+def _place(layer: str, path: str, name: str) -> Place | None:
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise CoopError(f"{name}: {error.strerror}") from None
+    if is_placeholder(status):
+        return None  # ours: it keeps a running sandbox from making one
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        raise CoopError(f"{path} is {kind}, not a Coopfile", "rename it, or name the Coopfile with -f")
+    stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    return Place(layer, path, name, stamp)
+
+
+def _local(project: Place) -> list[Place]:
+    place = _place("local", project.path + ".local", project.name + ".local")
+    return [place] if place else []
+
+
+def _check_owner(place: Place, directory: str) -> None:
+    """Refuse a Coopfile that somebody else put above the caller's directory."""
+    owner = os.stat(place.path).st_uid
+    if owner not in (os.geteuid(), 0):
+        raise CoopError(
+            f"{place.path} belongs to user {owner}, not to you",
+            f"if you trust it, name it: coop -C {directory} -f {NAME} …",
+        )
+
+
+def read_bounded(place: Place) -> bytes:
+    """Read a file of at most ``LARGEST`` bytes, the one that was found and no other."""
+    try:
+        descriptor = os.open(place.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise CoopError(f"{place.name}: {error.strerror}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if (status.st_dev, status.st_ino) != place.stamp[:2]:
+            raise CoopError(f"{place.name} was replaced while coop was reading it", "run the command again")
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise CoopError(
+            f"{place.name} has {status.st_size} bytes; a Coopfile has at most {LARGEST}",
+            "is it the file you mean?",
+        )
+    return data

@@ -1,0 +1,1 @@
+"""Text to settings: loading, positions, validation, merging, diagnostics."""

@@ -1,0 +1,1 @@
+"""The Linux runner: namespaces, mounts, Landlock, seccomp, cgroups, PID 1."""

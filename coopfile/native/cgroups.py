@@ -1,0 +1,253 @@
+"""Limits through control groups: v2 where this process may make groups, else v1.
+
+A group is a directory in every hierarchy that has one of the controllers needed.
+The files to join by are opened by the monitor before it enters the user namespace; it
+removes the directories when the sandbox is gone.
+
+Joining is different in the two versions. Moving a whole process makes the kernel wait
+for an RCU grace period, some 5 ms, with cgroup_threadgroup_rwsem held for writing. A
+single thread that moves itself (v1 only: ``tasks``) does without:
+kernel/cgroup/cgroup.c, cgroup_procs_write_start.
+Admin guide: cgroup-v2.rst, cgroup-v1/{memory,pids}.rst.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from coopfile.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from coopfile.plan.model import Limits
+
+CONTROLLERS = ("memory", "pids", "cpu")
+_PREFIX = "coop-"
+_PERIOD = 100_000  # microseconds, the kernel's default for cpu.max and cfs_period_us
+_REMOVAL_TRIES = 200
+
+
+class Hierarchy(Record):
+    """A directory in which this process may make groups, and the controllers it governs there."""
+
+    directory: str
+    version: int
+    controllers: tuple[str, ...]
+
+
+class Reason(Record):
+    """Why a controller cannot be used here."""
+
+    controller: str
+    why: str
+
+
+def find(
+    own: str | None = None, mounts: str | None = None
+) -> tuple[tuple[Hierarchy, ...], tuple[Reason, ...]]:
+    """Return where groups can be made for each controller, and why not for the others.
+
+    ``own`` and ``mounts`` are the texts of /proc/self/cgroup and /proc/self/mountinfo.
+    """
+    places = _mounted(_read("/proc/self/mountinfo") if mounts is None else mounts)
+    found: dict[tuple[str, int], list[str]] = {}
+    reasons: dict[str, str] = {}
+    for line in (_read("/proc/self/cgroup") if own is None else own).splitlines():
+        _, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        if not names:
+            _find_unified(places, path, found, reasons)
+        for name in names.split(","):
+            if name in CONTROLLERS and name in places:
+                directory = _below(places[name], path)
+                if directory and os.access(directory, os.W_OK):
+                    found.setdefault((directory, 1), []).append(name)
+                else:
+                    reasons[name] = f"{directory or path} (cgroup v1) is not writable for you"
+    used = {name for names in found.values() for name in names}
+    missing = [
+        Reason(name, reasons.get(name, "no cgroup hierarchy on this machine has this controller"))
+        for name in CONTROLLERS
+        if name not in used
+    ]
+    hierarchies = [Hierarchy(path, version, tuple(names)) for (path, version), names in found.items()]
+    return tuple(hierarchies), tuple(missing)
+
+
+def _find_unified(
+    places: dict[str, tuple[str, str]], path: str, found: dict[tuple[str, int], list[str]], reasons: dict[str, str]
+) -> None:
+    """Look for a v2 group beside our own: one with processes in it cannot have limited children."""
+    own = _below(places["unified"], path) if "unified" in places else None
+    if own is None:
+        return
+    parent = own if path == "/" else os.path.dirname(own)
+    enabled = _read(f"{parent}/cgroup.subtree_control").split()
+    writable = os.access(parent, os.W_OK) and os.access(f"{parent}/cgroup.procs", os.W_OK)
+    for name in _read(f"{own}/cgroup.controllers").split():
+        if name not in CONTROLLERS:
+            continue
+        if name not in enabled:
+            reasons[name] = f"{parent}/cgroup.subtree_control does not enable it"
+        elif not writable:
+            reasons[name] = f"{parent} (cgroup v2) is not delegated to you"
+        else:
+            found.setdefault((parent, 2), []).append(name)
+
+
+def _mounted(mountinfo: str) -> dict[str, tuple[str, str]]:
+    """Return (mount point, root) per v1 controller and for ``unified``: proc_pid_mountinfo(5)."""
+    places = {}
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(" "), after.split(" ")
+        if kind[0] == "cgroup2":
+            places["unified"] = (fields[4], fields[3])
+        elif kind[0] == "cgroup":
+            for name in kind[2].split(","):
+                places[name] = (fields[4], fields[3])
+    return places
+
+
+def _below(place: tuple[str, str], path: str) -> str | None:
+    """Return where a group of /proc/self/cgroup is mounted; None when it is outside the mount."""
+    mount_point, root = place
+    if root != "/":
+        if path != root and not path.startswith(root + "/"):
+            return None
+        path = path[len(root) :]
+    return (mount_point + path).rstrip("/")
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _settings(version: int, controller: str, limits: Limits) -> list[tuple[str, str, bool]]:
+    """Return (file, text, required) for one controller; what is not required may be absent."""
+    if controller == "pids":
+        # PID 1 is coop's own.
+        return [("pids.max", str(limits.pids + 1), True)]
+    if controller == "memory":
+        size = str(limits.memory)
+        if version == 2:
+            return [
+                ("memory.max", size, True),
+                ("memory.swap.max", "0", False),
+                ("memory.oom.group", "1", False),
+            ]
+        return [("memory.limit_in_bytes", size, True), ("memory.memsw.limit_in_bytes", size, False)]
+    if limits.cpus is None:
+        return []
+    quota = str(limits.cpus * _PERIOD // 1000)
+    if version == 2:
+        return [("cpu.max", f"{quota} {_PERIOD}", True)]
+    return [("cpu.cfs_period_us", str(_PERIOD), True), ("cpu.cfs_quota_us", quota, True)]
+
+
+class Group:
+    """The control group of one sandbox, in as many hierarchies as its limits need."""
+
+    def __init__(self) -> None:
+        self.controllers: set[str] = set()
+        self._directories: list[str] = []
+        self._tasks: list[int] = []
+        self._processes: list[int] = []
+
+    def create(self, hierarchies: tuple[Hierarchy, ...], limits: Limits) -> None:
+        """Make the directories and set the limits; on an error ``remove`` still works.
+
+        A controller whose limit cannot be set is not in ``controllers`` afterwards.
+        """
+        name = f"{_PREFIX}{os.getpid()}"
+        for hierarchy in hierarchies:
+            wanted = {item: _settings(hierarchy.version, item, limits) for item in hierarchy.controllers}
+            wanted = {item: settings for item, settings in wanted.items() if settings}
+            if not wanted:
+                continue
+            _sweep(hierarchy.directory)
+            directory = f"{hierarchy.directory}/{name}"
+            try:
+                os.mkdir(directory)
+                self._directories.append(directory)
+                joins, file = (
+                    (self._tasks, "tasks") if hierarchy.version == 1 else (self._processes, "cgroup.procs")
+                )
+                joins.append(os.open(f"{directory}/{file}", os.O_WRONLY | os.O_CLOEXEC))
+            except OSError:
+                continue
+            self.controllers.update(item for item, settings in wanted.items() if _apply(directory, settings))
+
+    def enter(self) -> None:
+        """Move the calling thread, the only one of its process, where that is possible."""
+        for descriptor in self._tasks:
+            os.write(descriptor, b"0")
+
+    def admit(self, pid: int) -> None:
+        """Move a process where it cannot move itself."""
+        for descriptor in self._processes:
+            os.write(descriptor, str(pid).encode())
+
+    def exceeded(self) -> tuple[str, ...]:
+        """Return the keys of the limits that the sandbox ran into."""
+        keys = set()
+        for directory in self._directories:
+            for file, word, key in (
+                ("memory.events", "oom_kill", "limits.memory"),
+                ("memory.oom_control", "oom_kill", "limits.memory"),
+                ("pids.events", "max", "limits.pids"),
+            ):
+                for line in _read(f"{directory}/{file}").splitlines():
+                    name, _, count = line.partition(" ")
+                    if name == word and count != "0":
+                        keys.add(key)
+        return tuple(sorted(keys))
+
+    def remove(self) -> None:
+        """Remove the directories; their last processes may need a moment to be gone."""
+        for descriptor in (*self._tasks, *self._processes):
+            os.close(descriptor)
+        for directory in self._directories:
+            for _ in range(_REMOVAL_TRIES):
+                try:
+                    os.rmdir(directory)
+                except FileNotFoundError:
+                    break
+                except OSError:
+                    time.sleep(0.005)
+                else:
+                    break
+        self._directories.clear()
+        self._tasks.clear()
+        self._processes.clear()
+
+
+def _apply(directory: str, settings: list[tuple[str, str, bool]]) -> bool:
+    for file, text, required in settings:
+        try:
+            with open(f"{directory}/{file}", "w", encoding="ascii") as control:
+                control.write(text)
+        except OSError:
+            if required:
+                return False
+    return True
+
+
+def _sweep(directory: str) -> None:
+    """Remove the empty groups of sandboxes whose monitor was killed."""
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return
+    for name in names:
+        owner = name[len(_PREFIX) :]
+        if name.startswith(_PREFIX) and owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+            try:
+                os.rmdir(f"{directory}/{name}")
+            except OSError:
+                continue  # still has processes: not ours to judge

@@ -1,0 +1,44 @@
+"""What the native runner will do, in order, in words."""
+
+from __future__ import annotations
+
+from coopfile.native import landlock, seccomp, syscalls
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from coopfile.native.runner import Prepared
+
+
+def operations(prepared: Prepared) -> Iterator[str]:
+    """Yield one line per step from the first namespace to the command."""
+    launch = prepared.launch
+    names = ["user", "pid", "mount", "uts", "ipc", "cgroup"]
+    if launch.network != "host":
+        names.append("net")
+    yield f"namespaces {' '.join(names)}"
+    yield f"id map     uid {launch.uid} -> {launch.host.uid}, gid {launch.gid} -> {launch.host.gid}"
+    for directory, paths in prepared.layout.held:
+        yield f"hold       {directory}: {' '.join(paths)} (an empty directory in place of what is missing)"
+    for operation in prepared.layout.operations:
+        yield operation.describe()
+    yield "root       read-only"
+    yield "pivot_root"
+    yield "hostname   coop"
+    if launch.network != "host":
+        yield "loopback   up"
+    yield "keyring    new and empty"
+    yield f"directory  {launch.directory}"
+    for name in sorted(launch.environment):
+        yield f"variable   {name}"
+    for controller, how in prepared.enforcement.how:
+        yield f"limit      {controller} ({how})"
+    yield "drop       every capability"
+    yield "no_new_privs"
+    if prepared.landlock_abi:
+        rights = bin(landlock.handled_rights(prepared.landlock_abi)).count("1")
+        yield f"landlock   ABI {prepared.landlock_abi}: {rights} rights denied but on {len(prepared.layout.landlock)} paths"
+    denied = len(seccomp.DENIED) + len(seccomp.ABSENT)
+    yield f"seccomp    {denied} calls, {len(seccomp.DENIED_IOCTLS)} ioctls, other ABIs ({syscalls.MACHINE})"
+    yield f"execute    {' '.join(launch.argv)}"

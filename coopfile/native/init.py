@@ -1,0 +1,181 @@
+"""PID 1 of the sandbox: makes it, locks itself in, starts the command, reaps.
+
+Every restriction is in force before the command is forked, so PID 1 has no more
+than the command has, and cannot be traced by it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+
+from coopfile.errors import CoopError
+from coopfile.native import landlock, namespaces, report, seccomp, signals, syscalls
+from coopfile.native.tree import build
+from coopfile.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import NoReturn
+
+    from coopfile.native.cgroups import Group
+
+    from coopfile.native.layout import Layout
+    from coopfile.plan.bind import Launch
+
+FAILED = 125
+_REPORT = 3
+
+
+class Start(Record):
+    """What PID 1 is given.
+
+    ``gate`` is a pipe whose other end only the monitor has: it writes a byte when the
+    sandbox is in its control group, and closes it by dying. ``mask`` is the caller's
+    signal mask; ``rlimits`` are the limits that no control group enforces.
+    """
+
+    launch: Launch
+    layout: Layout
+    group: Group
+    report: int
+    gate: int
+    mask: set[int]
+    landlock_abi: int
+    rlimits: tuple[tuple[int, int], ...]
+
+
+def main(start: Start) -> NoReturn:
+    """Be PID 1; never returns."""
+    status = FAILED
+    try:
+        status = _run(start)
+    except BaseException as error:  # a traceback must not reach the caller's terminal
+        report.send_error(start.report, error)
+    finally:
+        os._exit(status)
+
+
+def _run(start: Start) -> int:
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signals.SIGKILL)
+    start.group.enter()
+    launch = start.launch
+    own_network = launch.network != "host"
+    namespaces.enter_other_namespaces(network=own_network)
+    build(start.layout.operations)
+    syscalls.set_hostname("coop")
+    if own_network:
+        namespaces.raise_loopback()
+    syscalls.new_session_keyring()
+    try:
+        os.chdir(launch.directory)
+    except OSError:
+        raise CoopError(f"{launch.directory} is not visible inside the sandbox") from None
+    os.umask(0o022)
+    if os.read(start.gate, 1) == b"":
+        return FAILED  # the monitor is gone, perhaps before the parent-death signal was set
+    _lock_in(start)
+    _keep_only(start.report)
+    command = os.fork()
+    if command == 0:
+        _become_command(start)
+    os.close(_REPORT)
+    return _reap(command)
+
+
+def _lock_in(start: Start) -> None:
+    fence = None
+    if start.landlock_abi:
+        fence = landlock.Fence(start.landlock_abi)
+        root = os.open("/", syscalls.O_PATH | os.O_CLOEXEC)
+        fence.allow(root, landlock.READ_DIR)
+        os.close(root)
+        for path, write in start.layout.landlock:
+            fence.allow_path(path, fence.rights if write else landlock.READ)
+        for stream in (0, 1, 2):
+            fence.allow_stream(stream)
+    _limit_core()
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+    syscalls.drop_capabilities()
+    syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+    if fence is not None:
+        fence.enforce()
+    syscalls.set_seccomp_filter(seccomp.build(syscalls.MACHINE))
+
+
+def _limit_core() -> None:
+    """Forbid core dumps; 1 also keeps the kernel from feeding the host's dump handler: core(5)."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    limit = 1 if hard == resource.RLIM_INFINITY or hard >= 1 else 0
+    resource.setrlimit(resource.RLIMIT_CORE, (limit, limit))
+
+
+def _keep_only(descriptor: int) -> None:
+    """Close all but the three streams and the report's pipe, which exec closes."""
+    if descriptor != _REPORT:
+        os.dup2(descriptor, _REPORT, inheritable=False)
+    syscalls.close_from(_REPORT + 1)
+
+
+def _become_command(start: Start) -> NoReturn:
+    """Turn this child into the command, or report why not."""
+    launch = start.launch
+    status = FAILED
+    try:
+        os.setsid()
+        for limit, value in start.rlimits:
+            _, hard = resource.getrlimit(limit)
+            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+            resource.setrlimit(limit, (value, value))
+        signals.reset_ignored()
+        signals.restore(start.mask)
+        status = _execute(launch.argv, launch.environment)
+    except BaseException as error:
+        report.send_error(_REPORT, error)
+    finally:
+        os._exit(status)
+
+
+def _execute(argv: tuple[str, ...], environment: Mapping[str, str]) -> int:
+    """Execute along PATH as a shell would; return the status of a failure."""
+    name = argv[0]
+    places = environment.get("PATH", "").split(":") if "/" not in name else [""]
+    status, text = 127, f"{name}: not found inside the sandbox"
+    for place in places:
+        path = f"{place or '.'}/{name}" if "/" not in name else name
+        try:
+            os.execve(path, argv, environment)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            status, text = 126, f"{name}: {error.strerror}"
+    report.send(_REPORT, report.Message(report.COMMAND, text))
+    return status
+
+
+def _reap(command: int) -> int:
+    """Reap every child and forward signals until the command ends; return its status."""
+    while True:
+        number = signals.wait()
+        if number == signals.SIGCHLD:
+            while True:
+                try:
+                    pid, status = os.waitpid(-1, os.WNOHANG)
+                except ChildProcessError:
+                    break
+                if pid == 0:
+                    break
+                if pid == command:
+                    return exit_status(status)
+        elif number in signals.FORWARDED and number is not None:
+            try:
+                os.kill(command, number)
+            except OSError:
+                pass  # it has just ended; its status is on the way
+
+
+def exit_status(status: int) -> int:
+    """Return a wait status as a shell would: 128 and the signal's number for a killed process."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code

@@ -1,0 +1,188 @@
+"""Launch to operations: what the sandbox's file tree is made of, in order.
+
+The host is looked at (which of these paths exist, where links lead) but not touched.
+"""
+
+from __future__ import annotations
+
+import os
+
+from coopfile.errors import CoopError
+from coopfile.native.hidden import expand
+from coopfile.native.operations import (
+    Bind,
+    Devpts,
+    Directory,
+    Hide,
+    Operation,
+    Proc,
+    Protect,
+    Scratch,
+    Symlink,
+    Write,
+)
+from coopfile.native.sources import inside, resolve
+from coopfile.plan.hosttools import DEVICES, ETC, HOME_PROTECT, PROC_MASKED, SCRATCH, TOOLS
+from coopfile.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from coopfile.plan.bind import Launch, Mount
+
+DEVICE_LINKS = (
+    ("/dev/fd", "/proc/self/fd"),
+    ("/dev/stdin", "/proc/self/fd/0"),
+    ("/dev/stdout", "/proc/self/fd/1"),
+    ("/dev/stderr", "/proc/self/fd/2"),
+    ("/dev/ptmx", "pts/ptmx"),
+)
+
+# Not to be mounted over: what the sandbox is made of.
+_TAKEN = ("/proc", "/dev", "/sys", "/run")
+
+
+class Layout(Record):
+    """The operations, what has to be held on the host meanwhile, and what was left out.
+
+    ``held`` are (real directory, relative paths) whose places are kept by placeholders;
+    ``landlock`` are (path inside, writable) of what may be used; ``skipped`` says which
+    of the plan's paths this host does not have.
+    """
+
+    operations: tuple[Operation, ...]
+    held: tuple[tuple[str, tuple[str, ...]], ...]
+    landlock: tuple[tuple[str, bool], ...]
+    skipped: tuple[str, ...]
+
+
+def layout(launch: Launch, inputs: tuple[str, ...] = (), private: tuple[str, ...] = ()) -> Layout:
+    """Lay out the sandbox on the host's own tools.
+
+    ``inputs`` are real paths of what the plan was made of, which no sandbox may change;
+    ``private`` are real paths of coop's own state, which none may see.
+    """
+    operations: list[Operation] = []
+    for tool in TOOLS:
+        operations += _host_tool(tool)
+    operations += _etc(launch)
+    operations += _devices()
+    scratch = (*((path, 0o1777) for path in SCRATCH), (launch.home, 0o700))
+    operations.append(Scratch(launch.limits.tmp, scratch))
+    operations.append(Proc(tuple(name for name in PROC_MASKED if os.access(f"/proc/{name}", os.R_OK))))
+    operations.append(Devpts())
+
+    mounts, skipped = _mounts(launch)
+    binds = [Bind(mount.source, mount.target, mount.write) for mount in mounts]
+    operations += sorted(binds, key=lambda bind: bind.target.count("/"))
+    hides, protects, held = _guards(launch, mounts, inputs, private)
+    # Hidden before protected: a guard that is there already is not replaced, and hiding says more.
+    operations += hides + protects
+    landlock = [(path, False) for path in (*TOOLS, "/etc", "/proc")]
+    landlock += [(path, True) for path in ("/dev", *SCRATCH, launch.home)]
+    landlock += [(mount.target, mount.write) for mount in mounts]
+    return Layout(tuple(operations), held, tuple(landlock), launch.skipped + skipped)
+
+
+def _host_tool(path: str) -> list[Operation]:
+    try:
+        return [Symlink(path, os.readlink(path))]
+    except FileNotFoundError:
+        return []
+    except OSError:  # not a link
+        return [Bind(path, path)]
+
+
+def _etc(launch: Launch) -> list[Operation]:
+    operations: list[Operation] = [Directory("/etc")]
+    for name in ETC:
+        path = f"/etc/{name}"
+        if os.path.islink(path):
+            real = os.path.realpath(path)
+            if inside(real, "/usr"):
+                operations.append(Symlink(path, real))
+                continue
+        else:
+            real = path
+        if os.path.lexists(real):
+            operations.append(Bind(real, path))
+    user, uid, gid = launch.user, launch.uid, launch.gid
+    accounts = {"root": "root:x:0:0:root:/root:/bin/sh"}
+    groups = {"root": "root:x:0:"}
+    accounts[user] = f"{user}:x:{uid}:{gid}:{user}:{launch.home}:{launch.host.shell}"
+    groups[user] = f"{user}:x:{gid}:"
+    operations += [
+        Write("/etc/passwd", "\n".join([*accounts.values(), "nobody:x:65534:65534:nobody:/:/bin/false", ""])),
+        Write("/etc/group", "\n".join([*groups.values(), "nogroup:x:65534:", ""])),
+        Write("/etc/hostname", "coop\n"),
+        Write("/etc/hosts", "127.0.0.1\tlocalhost coop\n::1\tlocalhost\n"),
+        Write("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
+    ]
+    if launch.network == "host":
+        real = os.path.realpath("/etc/resolv.conf")
+        if os.path.exists(real):
+            operations.append(Bind(real, "/etc/resolv.conf"))
+    return operations
+
+
+def _devices() -> list[Operation]:
+    operations: list[Operation] = [Directory("/dev")]
+    operations += [Bind(f"/dev/{name}", f"/dev/{name}", device=True) for name in DEVICES]
+    operations += [Symlink(path, target) for path, target in DEVICE_LINKS]
+    return operations
+
+
+def _mounts(launch: Launch) -> tuple[list[Mount], tuple[str, ...]]:
+    """Return the launch's mounts with real sources, less those that the host does not have."""
+    writable: list[str] = []
+    mounts: list[Mount] = []
+    skipped = []
+    # Writable first: links inside them must not decide what the others are.
+    for mount in sorted(launch.mounts, key=lambda mount: not mount.write):
+        if any(inside(mount.target, taken) for taken in _TAKEN) or mount.target == "/":
+            raise CoopError(f"{mount.source} cannot be mounted at {mount.target}: the sandbox has its own")
+        source = resolve(mount.source, writable)
+        if not os.path.lexists(source):
+            skipped.append(f"{mount.source}: not on this host")
+            continue
+        if mount.write:
+            writable.append(source)
+        mounts.append(mount.replace(source=source))
+    return mounts, tuple(skipped)
+
+
+def _guards(
+    launch: Launch, mounts: list[Mount], inputs: tuple[str, ...], private: tuple[str, ...]
+) -> tuple[list[Operation], list[Operation], tuple[tuple[str, tuple[str, ...]], ...]]:
+    """Apply every guard through every mount that holds its path: a mount may hold the workspace."""
+    workspace, home = launch.host.workspace, launch.host.home
+    hidden = [f"{workspace}/{path}" for path in expand(workspace, launch.hide)] if launch.hide else []
+    protected = [f"{workspace}/{path}" for path in launch.protect]
+    protected += [path for path in inputs if path not in protected]
+    for mount in mounts:
+        for path in protected if mount.write else ():
+            if inside(mount.source, path):
+                raise CoopError(
+                    f"files.write: {mount.source} is protected in every sandbox",
+                    "it can be given read-only, with files.read",
+                )
+        for path in (*hidden, *private):
+            if inside(mount.source, path):
+                raise CoopError(f"{mount.source} is hidden from every sandbox")
+    protected += [f"{home}/{path}" for path in HOME_PROTECT]
+
+    hides: list[Operation] = []
+    protects: list[Operation] = []
+    held = []
+    for mount in mounts:
+        prefix = mount.source.rstrip("/") + "/"
+        for path in (*hidden, *private):
+            if path.startswith(prefix):
+                hides.append(Hide(mount.target, path[len(prefix) :]))
+        if not mount.write:
+            continue
+        below = [path[len(prefix) :] for path in protected if path.startswith(prefix)]
+        protects += [Protect(mount.target, path) for path in below]
+        below += [path[len(prefix) :] for path in private if path.startswith(prefix)]
+        if below:
+            held.append((mount.source, tuple(below)))
+    return hides, protects, tuple(held)

@@ -1,0 +1,79 @@
+"""Which limit is enforced by what on this machine, and what is not enforced at all."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+from coopfile.errors import CoopError
+from coopfile.native import cgroups
+from coopfile.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from coopfile.plan.model import Limits
+
+KEYS = {"memory": "limits.memory", "pids": "limits.pids", "cpu": "limits.cpus"}
+_REMEDY = "run under a delegated cgroup, for example: systemd-run --user --scope -p Delegate=yes coop run …"
+
+
+class Weakening(Record):
+    """A promise of the plan that is kept in part, or not: what, why, and how to have it kept."""
+
+    key: str
+    text: str
+    remedy: str | None = None
+
+
+class Enforcement(Record):
+    """How the limits of one plan are enforced here.
+
+    ``how`` maps a controller to ``cgroup v2``, ``cgroup v1``, ``rlimit`` or ``nothing``;
+    ``rlimits`` are (resource, value) pairs for the command.
+    """
+
+    hierarchies: tuple[cgroups.Hierarchy, ...]
+    rlimits: tuple[tuple[int, int], ...]
+    how: tuple[tuple[str, str], ...]
+    weakenings: tuple[Weakening, ...]
+
+    def check(self, applied: set[str], limits: Limits) -> None:
+        """Fail when a control group that was promised could not be made after all."""
+        for controller, how in self.how:
+            needed = controller != "cpu" or limits.cpus is not None
+            if how.startswith("cgroup") and needed and controller not in applied:
+                raise CoopError(f"{KEYS[controller]}: setting the limit in a control group ({how}) failed")
+
+
+def enforcement(limits: Limits) -> Enforcement:
+    """Find the strongest means for each limit: control groups, then resource limits."""
+    hierarchies, missing = cgroups.find()
+    how = {name: f"cgroup v{item.version}" for item in hierarchies for name in item.controllers}
+    rlimits = []
+    weakenings = []
+    for reason in missing:
+        if reason.controller == "memory":
+            how["memory"] = "rlimit"
+            rlimits.append((resource.RLIMIT_DATA, limits.memory))
+            text = "held per process, not for the sandbox as a whole"
+            weakenings.append(Weakening("limits.memory", f"{text}: {reason.why}", _REMEDY))
+        elif reason.controller == "pids" and os.geteuid() != 0:
+            how["pids"] = "rlimit"
+            rlimits.append((resource.RLIMIT_NPROC, limits.pids + 1))
+        elif reason.controller == "pids":
+            # The kernel never holds root to RLIMIT_NPROC: kernel/fork.c, copy_process.
+            how["pids"] = "nothing"
+            weakenings.append(Weakening("limits.pids", f"not enforced for root: {reason.why}", _REMEDY))
+        elif limits.cpus is not None:
+            how["cpu"] = "nothing"
+            weakenings.append(Weakening("limits.cpus", f"not enforced: {reason.why}", _REMEDY))
+    return Enforcement(hierarchies, tuple(rlimits), tuple(how.items()), tuple(weakenings))
+
+
+def reached(keys: tuple[str, ...], limits: Limits) -> list[str]:
+    """Return what to tell a person about limits that the sandbox ran into."""
+    texts = {
+        "limits.memory": f"the command ran out of memory: limits.memory is {limits.memory} bytes",
+        "limits.pids": f"the command could not start more processes: limits.pids is {limits.pids}",
+    }
+    return [texts[key] for key in keys]

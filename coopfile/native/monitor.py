@@ -1,0 +1,112 @@
+"""The process between the caller and PID 1: sets up outside, cleans up whatever happens.
+
+It is outside the sandbox's PID namespace, where the command cannot see it, and lives
+until PID 1 is gone. When the caller is killed the kernel tells it, and it ends the
+sandbox and removes what was made on the host: control groups and placeholders.
+"""
+
+from __future__ import annotations
+
+import os
+
+from coopfile.native import init, namespaces, report, signals, syscalls
+from coopfile.native.cgroups import Group
+from coopfile.native.limits import Enforcement, reached
+from coopfile.native.placeholders import Placeholders
+from coopfile.native.sources import open_real
+from coopfile.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from coopfile.native.layout import Layout
+    from coopfile.plan.bind import Launch
+
+
+class Order(Record):
+    """What the caller asks of the monitor. ``report`` is the pipe's end to write to."""
+
+    launch: Launch
+    layout: Layout
+    enforcement: Enforcement
+    landlock_abi: int
+    report: int
+    mask: set[int]
+
+
+def main(order: Order, caller: int) -> NoReturn:
+    """Be the monitor, a child of process ``caller``; never returns."""
+    status = init.FAILED
+    try:
+        status = _run(order, caller)
+    except BaseException as error:  # a traceback must not reach the caller's terminal
+        report.send_error(order.report, error)
+    finally:
+        os._exit(status)
+
+
+def _run(order: Order, caller: int) -> int:
+    os.setsid()  # signals of the terminal are the caller's to forward
+    group, placeholders = Group(), Placeholders()
+    try:
+        _watch(caller)
+        for directory, paths in order.layout.held:
+            root = open_real(directory)
+            placeholders.reserve(root, paths)
+            os.close(root)
+        group.create(order.enforcement.hierarchies, order.launch.limits)
+        order.enforcement.check(group.controllers, order.launch.limits)
+        namespaces.enter_user_namespace(order.launch.uid, order.launch.gid)
+        _watch(caller)  # the change of credentials has cleared it: prctl(2)
+        status = _supervise(_start(order, group))
+        for text in reached(group.exceeded(), order.launch.limits):
+            report.send(order.report, report.Message(report.NOTE, text))
+        return status
+    finally:
+        group.remove()
+        placeholders.release()
+
+
+def _watch(caller: int) -> None:
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signals.ABANDONED)
+    if os.getppid() != caller:
+        raise SystemExit
+
+
+def _start(order: Order, group: Group) -> int:
+    """Fork PID 1, put it into its control group, and return its number here."""
+    gate, opener = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(opener)
+        init.main(
+            init.Start(
+                launch=order.launch,
+                layout=order.layout,
+                group=group,
+                report=order.report,
+                gate=gate,
+                mask=order.mask,
+                landlock_abi=order.landlock_abi,
+                rlimits=order.enforcement.rlimits,
+            )
+        )
+    os.close(gate)
+    group.admit(pid)  # while PID 1 builds the tree
+    os.write(opener, b"1")
+    return pid
+
+
+def _supervise(pid: int) -> int:
+    """Forward signals until PID 1 ends; return its status."""
+    while True:
+        number = signals.wait()
+        if number == signals.SIGCHLD:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                return init.exit_status(status)
+        elif number == signals.ABANDONED:
+            os.kill(pid, signals.SIGKILL)
+        elif number is not None:
+            os.kill(pid, number)

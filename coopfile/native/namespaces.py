@@ -1,0 +1,101 @@
+"""Entering namespaces, and what the kernel or the distribution says against it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+import _socket
+
+from coopfile.errors import CoopError
+from coopfile.native import syscalls
+
+_APPARMOR = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+_DEBIAN = "/proc/sys/kernel/unprivileged_userns_clone"
+_MOST = "/proc/sys/user/max_user_namespaces"
+
+
+class NamespaceError(CoopError):
+    """The kernel refuses a namespace; ``cause`` is its errno."""
+
+    def __init__(self, message: str, remedy: str | None, cause: int) -> None:
+        super().__init__(message, remedy)
+        self.cause = cause
+
+
+def enter_user_namespace(uid: int, gid: int) -> None:
+    """Enter new user and PID namespaces; ``uid`` and ``gid`` inside are the caller outside.
+
+    Only this one id is mapped, which the kernel allows without privileges when
+    setgroups is given up: user_namespaces(7). Children are in the PID namespace.
+    """
+    outer_uid, outer_gid = os.geteuid(), os.getegid()
+    if outer_uid == 0:
+        os.setgroups([])  # root's groups would outlast its capabilities
+    try:
+        syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWPID)
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"{uid} {outer_uid} 1\n")
+        _write("/proc/self/gid_map", f"{gid} {outer_gid} 1\n")
+    except OSError as error:
+        raise explain(error) from None
+
+
+def enter_other_namespaces(*, network: bool) -> None:
+    """Enter new mount, host name, IPC and cgroup namespaces, and a network one if asked for."""
+    flags = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWUTS | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWCGROUP
+    try:
+        syscalls.unshare(flags | (syscalls.CLONE_NEWNET if network else 0))
+    except OSError as error:
+        raise explain(error) from None
+
+
+def explain(error: OSError) -> NamespaceError:
+    """Return what forbids namespaces here, with the remedy, from the switches that exist."""
+    cause = error.errno or 0
+    if _setting(_APPARMOR) == 1 and os.geteuid() != 0:
+        return NamespaceError(
+            "AppArmor keeps programs without a profile from using user namespaces (Ubuntu 23.10 and newer)",
+            "as root: printf 'abi <abi/4.0>,\\nprofile coop %s flags=(unconfined) { userns, }\\n' "
+            f"\"$(readlink -f {os.path.realpath('/proc/self/exe')})\" > /etc/apparmor.d/coop && "
+            "apparmor_parser -r /etc/apparmor.d/coop",
+            cause,
+        )
+    if _setting(_DEBIAN) == 0:
+        return NamespaceError(
+            "this kernel does not let unprivileged users make user namespaces",
+            "as root: sysctl -w kernel.unprivileged_userns_clone=1 (and in /etc/sysctl.d to keep it)",
+            cause,
+        )
+    if _setting(_MOST) == 0:
+        return NamespaceError(
+            "user namespaces are switched off",
+            "as root: sysctl -w user.max_user_namespaces=10000 (and in /etc/sysctl.d to keep it)",
+            cause,
+        )
+    remedy = "if this is a container, let it make namespaces (docker: --security-opt seccomp=unconfined)"
+    return NamespaceError(f"the kernel refuses new namespaces ({error.filename}: {error.strerror})", remedy, cause)
+
+
+def _setting(path: str) -> int | None:
+    try:
+        with open(path, encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return None
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def raise_loopback() -> None:
+    """Bring the loopback interface of this network namespace up: netdevice(7)."""
+    descriptor = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM | _socket.SOCK_CLOEXEC)
+    request = b"lo".ljust(16, b"\0") + (0x1 | 0x40).to_bytes(2, "little") + bytes(22)  # IFF_UP, IFF_RUNNING
+    fcntl.ioctl(descriptor.fileno(), 0x8914, request)  # SIOCSIFFLAGS
+    descriptor.close()

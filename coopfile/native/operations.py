@@ -1,0 +1,287 @@
+"""The operations that make a sandbox's file tree, as data.
+
+Each says what it does (``describe``), opens its source while the host's tree is
+still there (``prepare``), and acts on the new root (``execute``). ``layout`` puts
+them in order; ``tree.build`` runs them in one loop.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from coopfile.errors import CoopError
+from coopfile.native import sources, syscalls
+from coopfile.native.guards import Guards
+from coopfile.record import Record
+
+_ROOTED = syscalls.RESOLVE_IN_ROOT | syscalls.RESOLVE_NO_MAGICLINKS
+# What hides, by "is a directory", while the tree is built.
+MASKS = {True: ".hidden-directory", False: ".hidden-file"}
+_RESTRICTED = syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV
+
+
+class Tree:
+    """The file tree under construction: the new root, what is ours in it, what hangs in it."""
+
+    def __init__(self) -> None:
+        self.root = -1
+        self.own_devices: set[int] = set()
+        self.prepared: dict[Operation, int] = {}
+        self.mounted: dict[str, int] = {}
+        self.guards = Guards()
+
+    def adopt_root(self, descriptor: int) -> None:
+        """Take the new root's file system; directories may be made in it."""
+        self.root = descriptor
+        self.own_devices.add(os.fstat(descriptor).st_dev)
+
+    def parent_of(self, path: str) -> tuple[int, str]:
+        """Return a descriptor of a path's directory, made if need be, and the last name."""
+        parent, _, name = path.strip("/").rpartition("/")
+        return (self.directory(parent) if parent else os.dup(self.root)), name
+
+    def directory(self, path: str, mode: int = 0o755) -> int:
+        """Open a directory of the new tree, making what is missing on our own file systems only."""
+        try:
+            return syscalls.openat2(self.root, path, syscalls.O_PATH | os.O_DIRECTORY, _ROOTED)
+        except FileNotFoundError:
+            pass
+        parent, name = self.parent_of(path)
+        try:
+            self._check_ours(parent, path)
+            os.mkdir(name, mode, dir_fd=parent)
+            return os.open(name, syscalls.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        finally:
+            os.close(parent)
+
+    def mount_point(self, path: str, *, directory: bool) -> int:
+        """Open the place that a mount goes to, made if need be."""
+        try:
+            return syscalls.openat2(self.root, path, syscalls.O_PATH, _ROOTED)
+        except FileNotFoundError:
+            pass
+        if directory:
+            return self.directory(path)
+        parent, name = self.parent_of(path)
+        try:
+            self._check_ours(parent, path)
+            made = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444, dir_fd=parent)
+            os.close(made)
+            return os.open(name, syscalls.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        finally:
+            os.close(parent)
+
+    def attach(self, tree: int, path: str) -> None:
+        """Mount a detached tree at a path of the new root."""
+        is_directory = stat.S_ISDIR(os.fstat(tree).st_mode)
+        target = self.mount_point(path, directory=is_directory)
+        syscalls.move_mount(tree, target)
+        os.close(target)
+
+    def mask(self, directory: bool) -> int:
+        """Return a detached read-only mount of something empty that nobody may open."""
+        copy = syscalls.open_tree(self.root, MASKS[directory])
+        syscalls.mount_setattr(copy, _RESTRICTED | syscalls.MOUNT_ATTR_RDONLY)
+        return copy
+
+    def _check_ours(self, parent: int, path: str) -> None:
+        if os.fstat(parent).st_dev not in self.own_devices:
+            raise CoopError(
+                f"/{path.strip('/')} does not exist inside the sandbox, and making it would change the host",
+                "create it on the host first, or name a path outside the workspace and the writable files",
+            )
+
+
+class Operation(Record):
+    """One step; subclasses act in ``prepare`` (host's tree) and ``execute`` (new tree)."""
+
+    def describe(self) -> str:
+        """Return the step as one line for people."""
+        raise NotImplementedError
+
+    def prepare(self, tree: Tree) -> None:
+        """Open what the step needs of the host."""
+
+    def execute(self, tree: Tree) -> None:
+        """Act on the new tree."""
+        raise NotImplementedError
+
+
+class Directory(Operation):
+    """An empty directory of the root file system."""
+
+    path: str
+    mode: int = 0o755
+
+    def describe(self) -> str:  # noqa: D102
+        return f"directory  {self.path}"
+
+    def execute(self, tree: Tree) -> None:  # noqa: D102
+        os.close(tree.directory(self.path, self.mode))
+
+
+class Symlink(Operation):
+    """A symbolic link of the root file system."""
+
+    path: str
+    target: str
+
+    def describe(self) -> str:  # noqa: D102
+        return f"symlink    {self.path} -> {self.target}"
+
+    def execute(self, tree: Tree) -> None:  # noqa: D102
+        parent, name = tree.parent_of(self.path)
+        os.symlink(self.target, name, dir_fd=parent)
+        os.close(parent)
+
+
+class Write(Operation):
+    """A small file of the sandbox's own."""
+
+    path: str
+    content: str
+    mode: int = 0o444
+
+    def describe(self) -> str:  # noqa: D102
+        return f"write      {self.path} ({len(self.content.encode())} bytes)"
+
+    def execute(self, tree: Tree) -> None:  # noqa: D102
+        parent, name = tree.parent_of(self.path)
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+        descriptor = os.open(name, flags, self.mode, dir_fd=parent)
+        os.write(descriptor, self.content.encode())
+        os.close(descriptor)
+        os.close(parent)
+
+
+class Bind(Operation):
+    """A path of the host. ``source`` is a real path; a host without it has no such mount."""
+
+    source: str
+    target: str
+    write: bool = False
+    device: bool = False
+
+    def describe(self) -> str:  # noqa: D102
+        to = "" if self.source == self.target else f" -> {self.target}"
+        how = "device" if self.device else "read-write" if self.write else "read-only"
+        return f"bind       {self.source}{to} ({how})"
+
+    def prepare(self, tree: Tree) -> None:  # noqa: D102
+        if self.device:
+            source: int | None = sources.open_real(self.source)
+        else:
+            source = sources.open_source(self.source, write=self.write)
+        if source is None:
+            return
+        copy = syscalls.open_tree(source)
+        os.close(source)
+        if self.device:
+            attributes = syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NOEXEC
+        else:
+            attributes = _RESTRICTED | (0 if self.write else syscalls.MOUNT_ATTR_RDONLY)
+        syscalls.mount_setattr(copy, attributes)
+        tree.prepared[self] = copy
+
+    def execute(self, tree: Tree) -> None:  # noqa: D102
+        copy = tree.prepared.pop(self, None)
+        if copy is None:
+            return
+        tree.attach(copy, self.target)
+        tree.mounted[self.target] = copy
+
+
+class Scratch(Operation):
+    """One tmpfs of ``size`` bytes behind every path that is writable and thrown away."""
+
+    size: int
+    places: tuple[tuple[str, int], ...]
+
+    def describe(self) -> str:  # noqa: D102
+        return f"tmpfs      {' '.join(path for path, _ in self.places)} ({self.size} bytes in all)"
+
+    def execute(self, tree: Tree) -> None:  # noqa: D102
+        base = "/.scratch"
+        os.close(tree.directory(base))
+        inodes = max(self.size // 4096, 1024)
+        options = f"mode=0755,size={self.size},nr_inodes={inodes}"
+        flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
+        syscalls.mount("tmpfs", "." + base, "tmpfs", flags, options)
+        scratch = tree.directory(base)
+        tree.own_devices.add(os.fstat(scratch).st_dev)
+        for number, (path, mode) in enumerate(self.places):
+            name = str(number)
+            os.mkdir(name, dir_fd=scratch)
+            os.chmod(name, mode, dir_fd=scratch)
+            copy = syscalls.open_tree(scratch, name)
+            tree.attach(copy, path)
+            os.close(copy)
+        os.close(scratch)
+        syscalls.umount("." + base)
+        os.rmdir(base.strip("/"), dir_fd=tree.root)
+
+
+class Proc(Operation):
+    """The processes of this PID namespace, read-only, without what tells about the machine."""
+
+    masked: tuple[str, ...]
+
+    def describe(self) -> str:  # noqa: D102
+        return f"proc       /proc (read-only; masked: {' '.join(self.masked)})"
+
+    def execute(self, tree: Tree) -> None:  # noqa: D102
+        os.close(tree.directory("/proc"))
+        flags = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
+        try:
+            syscalls.mount("proc", "./proc", "proc", flags)
+        except PermissionError:
+            raise CoopError(
+                "the kernel refuses to mount /proc: parts of the host's own /proc are hidden, as in most containers",
+                "run the container with an unmasked /proc (docker: --security-opt systempaths=unconfined)",
+            ) from None
+        proc = tree.directory("/proc")
+        tree.guards.make_read_only(proc)
+        for name in self.masked:
+            tree.guards.hide(proc, name, tree.mask)
+        os.close(proc)
+
+
+class Devpts(Operation):
+    """Pseudo-terminals of the sandbox's own."""
+
+    def describe(self) -> str:  # noqa: D102
+        return "devpts     /dev/pts"
+
+    def execute(self, tree: Tree) -> None:  # noqa: D102
+        os.close(tree.directory("/dev/pts"))
+        flags = syscalls.MS_NOSUID | syscalls.MS_NOEXEC
+        syscalls.mount("devpts", "./dev/pts", "devpts", flags, "newinstance,ptmxmode=0666,mode=0600")
+
+
+class Protect(Operation):
+    """A path below a writable mount that stays as it is: read-only, not movable, not creatable."""
+
+    mount: str
+    path: str
+
+    def describe(self) -> str:  # noqa: D102
+        return f"protect    {self.mount}/{self.path}"
+
+    def execute(self, tree: Tree) -> None:  # noqa: D102
+        if self.mount in tree.mounted:
+            tree.guards.protect(tree.mounted[self.mount], self.path)
+
+
+class Hide(Operation):
+    """A path below a mount whose content nobody sees."""
+
+    mount: str
+    path: str
+
+    def describe(self) -> str:  # noqa: D102
+        return f"hide       {self.mount}/{self.path}"
+
+    def execute(self, tree: Tree) -> None:  # noqa: D102
+        if self.mount in tree.mounted:
+            tree.guards.hide(tree.mounted[self.mount], self.path, tree.mask)

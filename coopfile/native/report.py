@@ -1,0 +1,61 @@
+"""How the sandbox's own processes tell the caller what went wrong.
+
+One pipe, closed when the last of them is gone. A message is shorter than PIPE_BUF, so
+that it arrives whole: kind, text and remedy, separated by NUL, ended by a record separator.
+"""
+
+from __future__ import annotations
+
+import os
+
+from coopfile.errors import CoopError
+from coopfile.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FAILURE = "failure"  # coop could not set the sandbox up
+COMMAND = "command"  # the command could not be started; the status says how
+NOTE = "note"  # worth telling after the command's end
+
+_END = "\x1e"
+_MOST = 1500
+
+
+class Message(Record):
+    """What one process reported."""
+
+    kind: str
+    text: str
+    remedy: str | None = None
+
+
+def send(descriptor: int, message: Message) -> None:
+    """Write one message; a caller that is gone does not matter."""
+    fields = [message.kind, message.text[:_MOST], (message.remedy or "")[:_MOST]]
+    try:
+        os.write(descriptor, ("\0".join(fields) + _END).encode("utf-8", "surrogateescape"))
+    except OSError:
+        pass
+
+
+def send_error(descriptor: int, error: BaseException) -> None:
+    """Report an exception that ended the set-up of a sandbox."""
+    if isinstance(error, CoopError):
+        send(descriptor, Message(FAILURE, error.message, error.remedy))
+    elif isinstance(error, OSError):
+        where = f" ({error.filename})" if error.filename else ""
+        send(descriptor, Message(FAILURE, f"setting up the sandbox failed: {error.strerror}{where}"))
+    else:
+        send(descriptor, Message(FAILURE, f"setting up the sandbox failed: {type(error).__name__}: {error}"))
+
+
+def receive(descriptor: int) -> Iterator[Message]:
+    """Read every message until the last writer is gone."""
+    data = b""
+    while chunk := os.read(descriptor, 65536):
+        data += chunk
+    for record in data.decode("utf-8", "surrogateescape").split(_END)[:-1]:
+        kind, text, remedy = record.split("\0")
+        yield Message(kind, text, remedy or None)

@@ -1,0 +1,169 @@
+"""The seccomp filter: a deny list assembled for the machine it runs on.
+
+Default allow, because what a development tool may call cannot be listed; denied is
+what has no use in the sandbox and has broken sandboxes of this class. Anything that
+speaks another ABI than the native one is stopped: i386 on x86-64 (``int 0x80``) is
+another audit arch and kills the process; x32 shares the arch, so its numbers are
+answered with ENOSYS. seccomp(2), linux/seccomp.h, linux/audit.h, linux/filter.h.
+"""
+
+from __future__ import annotations
+
+import struct
+
+EPERM, ENOSYS, EAFNOSUPPORT = 1, 38, 97
+
+AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+X32_BIT = 0x40000000
+
+# Per call: numbers on x86-64 and aarch64 (asm/unistd_64.h, asm-generic/unistd.h); None: not there.
+DENIED: dict[str, tuple[int | None, int | None]] = {
+    # mounts and roots: what the sandbox is made of
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "open_tree_attr": (467, 467),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "acct": (163, 89),
+    # namespaces
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    # other processes' memory and descriptors
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272),
+    # files by handle, around every path check
+    "open_by_handle_at": (304, 265),
+    "name_to_handle_at": (303, 264),
+    "fanotify_init": (300, 262),
+    # kernel memory, modules, programs
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+    "modify_ldt": (154, None),
+    "lookup_dcookie": (212, 18),
+    "syslog": (103, 116),
+    "vhangup": (153, 58),
+    "uselib": (134, None),
+    "_sysctl": (156, None),
+    "sysfs": (139, None),
+    "ustat": (136, None),
+    "nfsservctl": (180, 42),
+    "lsm_set_self_attr": (460, 460),
+    # keys
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "keyctl": (250, 219),
+    # the machine
+    "reboot": (169, 142),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "adjtimex": (159, 171),
+    "clock_adjtime": (305, 266),
+    "move_pages": (279, 239),
+    "migrate_pages": (256, 238),
+}
+
+# Answered as if the kernel had no such call, so that libc and runtimes fall back:
+# io_uring opens and connects without the calls above; clone3 hides its flags behind a pointer.
+ABSENT: dict[str, tuple[int | None, int | None]] = {
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "clone3": (435, 435),
+}
+
+CLONE = (56, 220)
+IOCTL = (16, 29)
+SOCKET = (41, 198)
+SOCKETPAIR = (53, 199)
+
+# CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}; NEWTIME's bit is the exit signal's in clone(2).
+NEW_NAMESPACES = 0x7E020000
+# TIOCSTI and TIOCLINUX put input into the terminal; TIOCCONS and TIOCSETD redirect and re-drive it.
+# The kernel looks at the low 32 bits of the request, so the filter does (CVE-2019-10063).
+DENIED_IOCTLS = (0x5412, 0x541C, 0x541D, 0x5423)
+# AF_UNIX, AF_INET, AF_INET6, AF_NETLINK; the rest (vsock, packet, alg, can, …) is attack surface.
+FAMILIES = (1, 2, 10, 16)
+
+_LOAD, _JUMP_EQUAL, _JUMP_GREATER_EQUAL, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCH, _FIRST_LOW, _SECOND_LOW = 0, 4, 16, 24  # offsets in struct seccomp_data, little endian
+_ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+
+
+_pack = struct.Struct("<HBBI").pack
+
+
+def _instruction(code: int, operand: int, when_true: int = 0, when_false: int = 0) -> bytes:
+    return _pack(code, when_true, when_false, operand)
+
+
+def _answer(number: int, verdict: int) -> bytes:
+    return _instruction(_JUMP_EQUAL, number, 0, 1) + _instruction(_RETURN, verdict)
+
+
+def _check_argument(number: int, offset: int, tests: list[tuple[int, int]], otherwise: int | None) -> bytes:
+    """Return the block for one call whose answer depends on an argument's low 32 bits.
+
+    ``tests`` are (operand, verdict) pairs compared for equality; what none matches
+    gets ``otherwise``.
+    """
+    block = _instruction(_LOAD, offset)
+    for operand, verdict in tests:
+        block += _answer(operand, verdict)
+    block += _instruction(_RETURN, _ALLOW if otherwise is None else otherwise)
+    return _instruction(_JUMP_EQUAL, number, 0, len(block) // 8) + block
+
+
+def build(machine: str) -> bytes:
+    """Return the filter for ``x86_64`` or ``aarch64`` as an array of struct sock_filter."""
+    column = 0 if machine == "x86_64" else 1
+    deny, absent = _ERRNO | EPERM, _ERRNO | ENOSYS
+    program = _instruction(_LOAD, _ARCH)
+    program += _instruction(_JUMP_EQUAL, AUDIT_ARCH[machine], 1, 0)
+    program += _instruction(_RETURN, _KILL_PROCESS)
+    program += _instruction(_LOAD, _NUMBER)
+    if machine == "x86_64":
+        program += _instruction(_JUMP_GREATER_EQUAL, X32_BIT, 0, 1) + _instruction(_RETURN, absent)
+
+    program += _check_argument(
+        IOCTL[column], _SECOND_LOW, [(request, deny) for request in DENIED_IOCTLS], None
+    )
+    allowed = [(family, _ALLOW) for family in FAMILIES]
+    for call in (SOCKET, SOCKETPAIR):
+        program += _check_argument(call[column], _FIRST_LOW, allowed, _ERRNO | EAFNOSUPPORT)
+
+    block = _instruction(_LOAD, _FIRST_LOW)
+    block += _instruction(_JUMP_SET, NEW_NAMESPACES, 0, 1) + _instruction(_RETURN, deny)
+    block += _instruction(_RETURN, _ALLOW)
+    program += _instruction(_JUMP_EQUAL, CLONE[column], 0, len(block) // 8) + block
+
+    for calls, verdict in ((DENIED, deny), (ABSENT, absent)):
+        for numbers in calls.values():
+            number = numbers[column]
+            if number is not None:
+                program += _answer(number, verdict)
+    return program + _instruction(_RETURN, _ALLOW)

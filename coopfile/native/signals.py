@@ -1,0 +1,45 @@
+"""Signals through the C module: importing ``signal`` costs 2.6 ms, for its enums.
+
+Every process of a sandbox blocks what it handles and takes it with ``sigwait``: no
+handler runs between two bytecodes, and nothing is lost between a check and a wait.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found, unused-ignore]
+
+SIGKILL: int = _signal.SIGKILL
+SIGTERM: int = _signal.SIGTERM
+SIGCHLD: int = _signal.SIGCHLD
+# Told by the kernel to the monitor when its caller dies, and by the caller to end the sandbox now.
+ABANDONED: int = _signal.SIGRTMIN + 6
+
+FORWARDED: frozenset[int] = frozenset(
+    int(getattr(_signal, name))
+    for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGALRM", "SIGCONT")
+)
+HANDLED = FORWARDED | {SIGCHLD, ABANDONED}
+
+
+def block() -> set[int]:
+    """Block what is handled and return the mask that was in force."""
+    return {int(item) for item in _signal.pthread_sigmask(_signal.SIG_BLOCK, HANDLED)}
+
+
+def restore(mask: set[int]) -> None:
+    """Put a mask back."""
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+
+
+def wait(timeout: float | None = None) -> int | None:
+    """Wait for the next handled signal; None when the time (in seconds) is over."""
+    if timeout is None:
+        return int(_signal.sigwaitinfo(HANDLED).si_signo)
+    info = _signal.sigtimedwait(HANDLED, max(timeout, 0.0))
+    return None if info is None else int(info.si_signo)
+
+
+def reset_ignored() -> None:
+    """Undo what the interpreter ignores at its start, which exec would hand on."""
+    for name in ("SIGPIPE", "SIGXFSZ"):
+        _signal.signal(getattr(_signal, name), _signal.SIG_DFL)

@@ -1,0 +1,200 @@
+"""System calls that Python's ``os`` lacks, by number, through libc's ``syscall``.
+
+Each wrapper raises OSError with the call's name as its file name, so that a
+failure deep in a child says which call refused. Numbers above 423 are the same on
+every architecture (Linux: arch/*/entry/syscalls); the others are per machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+# Importing codecs and libc here, before any root change, keeps children from having to.
+_libc = ctypes.CDLL(None, use_errno=True)
+_syscall = _libc.syscall
+_syscall.restype = ctypes.c_long
+
+AT_FDCWD = -100
+AT_EMPTY_PATH = 0x1000
+AT_RECURSIVE = 0x8000
+AT_SYMLINK_NOFOLLOW = 0x100
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWCGROUP = 0x02000000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+MS_RDONLY = 1
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_NOEXEC = 8
+MS_REC = 0x4000
+MS_PRIVATE = 1 << 18
+MNT_DETACH = 2
+
+MOUNT_ATTR_RDONLY = 0x1
+MOUNT_ATTR_NOSUID = 0x2
+MOUNT_ATTR_NODEV = 0x4
+MOUNT_ATTR_NOEXEC = 0x8
+
+RESOLVE_NO_XDEV = 0x01
+RESOLVE_NO_MAGICLINKS = 0x02
+RESOLVE_NO_SYMLINKS = 0x04
+RESOLVE_BENEATH = 0x08
+RESOLVE_IN_ROOT = 0x10
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_SECCOMP = 22
+PR_CAPBSET_DROP = 24
+PR_SET_NO_NEW_PRIVS = 38
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_CLEAR_ALL = 4
+
+O_PATH: int = os.O_PATH
+MACHINE = os.uname().machine
+
+_NUMBERS = {
+    "x86_64": {"pivot_root": 155, "capset": 126, "keyctl": 250},
+    "aarch64": {"pivot_root": 41, "capset": 91, "keyctl": 219},
+}
+_OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _OPENAT2, _MOUNT_SETATTR = 428, 429, 436, 437, 442
+
+
+def supported_machine() -> bool:
+    """Tell whether this processor's system calls are known here."""
+    return MACHINE in _NUMBERS
+
+
+def call(name: str, number: int, *arguments: Any) -> int:
+    """Make one system call; negative results become OSError with ``name`` in it."""
+    wide = [ctypes.c_long(item) if isinstance(item, int) else item for item in arguments]
+    result: int = _syscall(ctypes.c_long(number), *wide)
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), name)
+    return result
+
+
+def _libc_call(name: str, *arguments: Any) -> int:
+    result: int = getattr(_libc, name)(*arguments)
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), name)
+    return result
+
+
+def unshare(flags: int) -> None:
+    """Move into new namespaces: unshare(2)."""
+    _libc_call("unshare", flags)
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
+    """Mount by path: mount(2)."""
+    encoded = [None if item is None else os.fsencode(item) for item in (source, target, kind, options)]
+    _libc_call("mount", encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3])
+
+
+def umount(target: str, flags: int = MNT_DETACH) -> None:
+    """Unmount: umount2(2)."""
+    _libc_call("umount2", os.fsencode(target), flags)
+
+
+def pivot_root(new_root: str, put_old: str) -> None:
+    """Change the root mount: pivot_root(2)."""
+    call("pivot_root", _NUMBERS[MACHINE]["pivot_root"], os.fsencode(new_root), os.fsencode(put_old))
+
+
+def open_tree(directory: int, path: str = "", *, recursive: bool = True) -> int:
+    """Return a descriptor of a detached copy of the mount at a path: open_tree(2).
+
+    An empty path means the descriptor itself. Links are not followed.
+    """
+    flags = 1 | os.O_CLOEXEC | AT_SYMLINK_NOFOLLOW  # OPEN_TREE_CLONE
+    flags |= AT_EMPTY_PATH if not path else 0
+    flags |= AT_RECURSIVE if recursive else 0
+    return call("open_tree", _OPEN_TREE, directory, os.fsencode(path), flags)
+
+
+def move_mount(tree: int, directory: int, path: str = "") -> None:
+    """Attach a detached mount: move_mount(2). An empty path means the descriptor itself."""
+    flags = 0x4 | (0x40 if not path else 0)  # F_EMPTY_PATH, T_EMPTY_PATH
+    call("move_mount", _MOVE_MOUNT, tree, b"", directory, os.fsencode(path), flags)
+
+
+class _MountAttr(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns_fd")]  # noqa: RUF012
+
+
+def mount_setattr(tree: int, attributes: int, *, recursive: bool = True) -> None:
+    """Add attributes to a mount, by default to every mount below it: mount_setattr(2)."""
+    flags = AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
+    attr = _MountAttr(attributes, 0, 0, 0)
+    call("mount_setattr", _MOUNT_SETATTR, tree, b"", flags, ctypes.byref(attr), ctypes.sizeof(attr))
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("flags", "mode", "resolve")]  # noqa: RUF012
+
+
+def openat2(directory: int, path: str, flags: int, resolve: int, mode: int = 0) -> int:
+    """Open a path under restrictions on its resolution: openat2(2)."""
+    how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve)
+    encoded = os.fsencode(path)
+    return call("openat2", _OPENAT2, directory, encoded, ctypes.byref(how), ctypes.sizeof(how))
+
+
+def close_from(first: int) -> None:
+    """Close every descriptor from ``first`` up: close_range(2)."""
+    call("close_range", _CLOSE_RANGE, first, 0xFFFFFFFF, 0)
+
+
+def prctl(option: int, second: int = 0, third: int = 0) -> int:
+    """Change an attribute of this process: prctl(2)."""
+    wide = [ctypes.c_ulong(item) for item in (second, third, 0, 0)]
+    return _libc_call("prctl", option, *wide)
+
+
+def set_hostname(name: str) -> None:
+    """Name this UTS namespace: sethostname(2)."""
+    encoded = os.fsencode(name)
+    _libc_call("sethostname", encoded, ctypes.c_size_t(len(encoded)))
+
+
+def new_session_keyring() -> None:
+    """Leave the caller's keys behind for an empty anonymous keyring: keyctl(2)."""
+    call("keyctl", _NUMBERS[MACHINE]["keyctl"], 1, None)  # KEYCTL_JOIN_SESSION_KEYRING
+
+
+def drop_capabilities() -> None:
+    """Empty the ambient, bounding, effective, permitted and inheritable sets for good.
+
+    With the bounding set empty, no exec can give one back: capabilities(7).
+    """
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    for capability in range(64):
+        try:
+            prctl(PR_CAPBSET_DROP, capability)
+        except OSError:
+            break  # past the last capability that this kernel knows
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
+    empty = (ctypes.c_uint32 * 6)()
+    call("capset", _NUMBERS[MACHINE]["capset"], header, empty)
+
+
+def set_seccomp_filter(program: bytes) -> None:
+    """Install a seccomp filter, an array of ``struct sock_filter``: seccomp(2)."""
+
+    class Program(ctypes.Structure):
+        _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_char_p)]  # noqa: RUF012
+
+    holder = Program(len(program) // 8, program)
+    _libc_call("prctl", PR_SET_SECCOMP, ctypes.c_ulong(2), ctypes.byref(holder), ctypes.c_ulong(0))

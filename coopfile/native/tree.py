@@ -1,0 +1,54 @@
+"""Building the new root from operations, and moving into it.
+
+Runs as PID 1 of the sandbox, in its own mount namespace, with every capability over
+it and none outside.
+"""
+
+from __future__ import annotations
+
+import os
+
+from coopfile.native import syscalls
+from coopfile.native.operations import MASKS, Operation, Tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Any directory will do to build on: the new root covers it in this namespace only.
+_STAGES = ("/tmp", "/run", "/mnt", "/usr")  # noqa: S108
+_ROOT_OPTIONS = "mode=0755,size=4m,nr_inodes=4096"
+
+
+def build(operations: Sequence[Operation]) -> None:
+    """Run the operations on a fresh root and make it this namespace's."""
+    syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+    tree = Tree()
+    for operation in operations:
+        operation.prepare(tree)
+    stage = next(path for path in _STAGES if os.path.isdir(path))
+    syscalls.mount("tmpfs", stage, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, _ROOT_OPTIONS)
+    os.chdir(stage)
+    tree.adopt_root(os.open(".", syscalls.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+    _make_masks(tree)
+    for operation in operations:
+        operation.execute(tree)
+    _drop_masks(tree)
+    tree.guards.make_read_only(tree.root)
+    syscalls.pivot_root(".", ".")
+    # The old root now lies on top of the new one at the same place: pivot_root(2), "pivot_root(".", ".")".
+    syscalls.umount(".")
+    os.chdir("/")
+
+
+def _make_masks(tree: Tree) -> None:
+    """Make what hides: an empty file and an empty directory that nobody may open."""
+    os.mkdir(MASKS[True], 0, dir_fd=tree.root)
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+    os.close(os.open(MASKS[False], flags, 0, dir_fd=tree.root))
+
+
+def _drop_masks(tree: Tree) -> None:
+    """Take the masks' names away; where they are mounted they stay."""
+    os.rmdir(MASKS[True], dir_fd=tree.root)
+    os.unlink(MASKS[False], dir_fd=tree.root)

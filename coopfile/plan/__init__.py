@@ -1,0 +1,1 @@
+"""Settings to plan to launch: resolving, binding, comparing, caching."""

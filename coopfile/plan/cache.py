@@ -1,0 +1,92 @@
+"""Plans that were compiled before, so that a run need not compile them again.
+
+An entry is keyed by everything a plan is made of: the version, the files by their
+stamps, the options, the COOP_ variables. It is stored with marshal, which is fast and
+safe only on bytes that nobody else wrote: entries that others own or can write are
+not read. A damaged entry is a miss.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import sys
+import time
+import zlib
+
+from coopfile import __version__
+from coopfile.plan.model import PLAN_VERSION, from_data, to_data
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from coopfile.find import Place, Project
+    from coopfile.plan.model import Plan
+
+# A file changed this recently may change again without a new time stamp (kernel ticks are up to 10 ms).
+_RACY = 50_000_000
+_MOST_ENTRIES = 256
+
+
+def key(project: Project, options: tuple[Any, ...], environment: Mapping[str, str]) -> tuple[Any, ...]:
+    """Return all that a plan depends on, as plain values."""
+    files = tuple((place.layer, place.path, place.name, place.stamp) for place in project.places)
+    variables = tuple(sorted(item for item in environment.items() if item[0].startswith("COOP_")))
+    return (__version__, PLAN_VERSION, sys.hexversion, project.root, files, options, variables)
+
+
+def load(directory: str, wanted: tuple[Any, ...]) -> Plan | None:
+    """Return the plan stored for a key, or None."""
+    try:
+        descriptor = os.open(_path(directory, wanted), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            return None
+        data = os.read(descriptor, status.st_size)
+    finally:
+        os.close(descriptor)
+    try:
+        stored, plan = marshal.loads(data)
+        return from_data(plan) if stored == wanted else None
+    except (ValueError, EOFError, TypeError):
+        return None
+
+
+def store(directory: str, under: tuple[Any, ...], plan: Plan, places: tuple[Place, ...]) -> None:
+    """Store a plan; not being able to is no error."""
+    newest = max((max(place.stamp[3:]) for place in places), default=0)
+    if time.time_ns() - newest < _RACY:
+        return
+    path = _path(directory, under)
+    partial = f"{path}.{os.getpid()}"
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        os.chmod(os.path.dirname(path), 0o700)
+        _prune(os.path.dirname(path))
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, marshal.dumps((under, to_data(plan))))
+        finally:
+            os.close(descriptor)
+        os.replace(partial, path)
+    except OSError:
+        return
+
+
+def _path(directory: str, wanted: tuple[Any, ...]) -> str:
+    """Return the entry's place: one per project and options, whatever its files say."""
+    *_, root, _, options, variables = wanted
+    name = zlib.crc32(marshal.dumps((root, options, variables)))
+    return f"{directory}/plans/{name:08x}"
+
+
+def _prune(directory: str) -> None:
+    names = os.listdir(directory)
+    if len(names) > _MOST_ENTRIES:
+        for name in names:
+            os.unlink(f"{directory}/{name}")

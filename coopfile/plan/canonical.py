@@ -1,0 +1,116 @@
+"""The canonical JSON of a plan, and its digest: the same bytes on every machine and Python."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from coopfile.errors import CoopError
+from coopfile.language.diagnostics import visible
+from coopfile.language.settings import SETTINGS
+from coopfile.language.values import BadValue
+from coopfile.plan.model import Plan, from_data, leaf, to_data
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from coopfile.language.settings import Setting
+
+_SHOWN_PROBLEMS = 5
+_SHOWN_LENGTH = 300
+
+
+def to_json(plan: Plan) -> str:
+    """Return the one JSON text of a plan: ASCII, sorted keys, two spaces, no newline at the end."""
+    return json.dumps(to_data(plan), sort_keys=True, indent=2, ensure_ascii=True, allow_nan=False)
+
+
+def digest(plan: Plan) -> str:
+    """Return ``sha256:<64 hex digits>`` over the canonical JSON of a plan."""
+    return "sha256:" + hashlib.sha256(to_json(plan).encode("ascii")).hexdigest()
+
+
+def from_json(text: str | bytes, name: str = "the plan") -> Plan:
+    """Build a plan of its JSON; ``name`` says in errors where the text came from.
+
+    The text is as untrusted as a Coopfile is: only what the language could have
+    said is accepted. Raises CoopError when it is not JSON, or not such a plan.
+    """
+    try:
+        data = json.loads(
+            text, parse_float=_refuse, parse_constant=_refuse, object_pairs_hook=_without_duplicates
+        )
+    except (ValueError, RecursionError) as error:
+        raise _not_a_plan(name, [f"it is not JSON of the right kind: {error}"]) from None
+    problems = _violations(data)
+    if problems:
+        raise _not_a_plan(name, problems)
+    plan = from_data(data)
+    problems = [problem for setting in SETTINGS for problem in _unspeakable(setting, leaf(plan, setting.key))]
+    access = plan.access
+    if access is not None and not (_is_canonical(access.tools) and _is_canonical(access.stores)):
+        problems.append("access: a list is not in canonical order")
+    if problems:
+        raise _not_a_plan(name, problems)
+    return plan
+
+
+def _violations(data: object) -> list[str]:
+    """Name what in the data is against the schema."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    from coopfile.plan.schema import plan_schema
+
+    problems = []
+    for error in Draft202012Validator(plan_schema()).iter_errors(data):
+        # Of an "anyOf", the branch that the data comes nearest to.
+        inner = best_match(iter([error])) or error
+        path = ".".join(map(str, inner.absolute_path))
+        problems.append(f"{path}: {inner.message}" if path else inner.message)
+    return problems
+
+
+def _unspeakable(setting: Setting, value: Any) -> list[str]:
+    """Name what in a typed value no Coopfile could have said: the language has the last word."""
+    import tomli
+
+    if value is None:
+        return []
+    try:
+        raw = tomli.loads(f"value = {setting.type.show(value)}")["value"]
+        parsed = setting.type.parse(raw)
+    except tomli.TOMLDecodeError:
+        return [f"{setting.key}: the value cannot be written in a Coopfile"]
+    except BadValue as error:
+        return [f"{setting.key}: {problem.message}" for problem in error.problems]
+    return [] if parsed == value else [f"{setting.key}: the value is not in canonical form"]
+
+
+def _is_canonical(items: tuple[str, ...]) -> bool:
+    return list(items) == sorted(set(items))
+
+
+def _not_a_plan(name: str, problems: list[str]) -> CoopError:
+    lines = [
+        visible(problem if len(problem) <= _SHOWN_LENGTH else problem[:_SHOWN_LENGTH] + "…")
+        for problem in problems[:_SHOWN_PROBLEMS]
+    ]
+    if len(problems) > _SHOWN_PROBLEMS:
+        lines.append(f"and {len(problems) - _SHOWN_PROBLEMS} more")
+    message = "\n  ".join([f"{visible(name)} is not a plan:", *lines])
+    return CoopError(message, "plans are written by `coop plan --json`, with the same version of coop")
+
+
+def _refuse(number: str) -> NoReturn:
+    raise ValueError(f"{number} is not a whole number")
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in table:
+            raise ValueError(f"the key {key!r} stands twice in one object")
+        table[key] = value
+    return table

@@ -1,0 +1,102 @@
+#!/bin/sh
+# Make the virtual environment ready: `setup.sh run` for coop itself, `setup.sh dev`
+# for its checks and tests too, `setup.sh system` for the system packages of the tests.
+#
+# Does nothing when it is ready already, so that `make check` works offline and with
+# a read-only environment. VENV names the environment, PYTHON the interpreter.
+set -eu
+cd "$(dirname "$0")/.."
+venv=${VENV:-.venv}
+
+say() { printf '%s\n' "setup: $*" >&2; }
+fail() {
+    say "$@"
+    exit 1
+}
+
+as_root() { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; }
+
+apt() {
+    # The lists may be missing (fresh container) or stale, so they are read once.
+    DEBIAN_FRONTEND=noninteractive apt-get update -qq </dev/null >/dev/null &&
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" </dev/null >/dev/null
+}
+
+recent_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1; }
+
+find_python() {
+    # /usr/bin first: a sandbox sees the host's /usr, not what lies in somebody's home.
+    if [ -n "${PYTHON:-}" ]; then
+        recent_enough "$PYTHON" || fail "PYTHON=$PYTHON is not a Python of 3.10 or newer"
+        printf '%s\n' "$PYTHON"
+        return
+    fi
+    for candidate in /usr/bin/python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3; do
+        if recent_enough "$candidate"; then
+            printf '%s\n' "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+make_venv() {
+    if ! python=$(find_python); then
+        as_root || fail "no Python of 3.10 or newer; install one: sudo apt-get install python3 python3-venv"
+        say "installing python3"
+        apt python3 python3-venv || fail "apt-get could not install python3 python3-venv"
+        python=$(find_python) || fail "this distribution's python3 is older than 3.10; set PYTHON=/path/to/python3"
+    fi
+    if ! "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then
+        package=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+        as_root || fail "$python lacks the venv module; install it: sudo apt-get install $package"
+        say "installing $package"
+        apt "$package" || fail "apt-get could not install $package"
+    fi
+    say "making $venv with $python"
+    "$python" -m venv --clear "$venv"
+}
+
+# A change of pyproject.toml, or a move of the checkout, installs anew.
+key="$(cksum <pyproject.toml) $PWD"
+
+ready() { [ -f "$venv/.ready-$1" ] && [ "$(cat "$venv/.ready-$1")" = "$key" ]; }
+
+install() {
+    ready "$1" && return
+    "$venv/bin/python" -c 'import pip' >/dev/null 2>&1 || make_venv
+    # Dependency groups need pip 25.1; it also writes a console script that starts faster.
+    pip="$venv/bin/python -m pip -qq --disable-pip-version-check --no-input"
+    $pip install --upgrade 'pip>=25.1' || fail "pip could not be upgraded; is a package index reachable?"
+    say "installing coop and its dependencies ($1) into $venv"
+    if [ "$1" = dev ]; then
+        $pip install --editable . --group dev || fail "pip could not install the project"
+    else
+        $pip install --editable . || fail "pip could not install the project"
+    fi
+    printf '%s\n' "$key" >"$venv/.ready-$1"
+}
+
+system() {
+    missing=
+    for package in bubblewrap git gcc libc6-dev iproute2 util-linux procps; do
+        status=$(dpkg-query --show --showformat '${db:Status-Status}' "$package" 2>/dev/null || true)
+        [ "$status" = installed ] || missing="$missing $package"
+    done
+    [ -z "$missing" ] && return
+    if ! as_root; then
+        say "some tests will be skipped without:$missing (sudo apt-get install$missing)"
+        return
+    fi
+    say "installing$missing"
+    # shellcheck disable=SC2086  # a list of words
+    apt $missing || say "apt-get could not install$missing; the tests that need them will be skipped"
+}
+
+case "${1:-}" in
+run | dev) install "$1" ;;
+system)
+    if command -v dpkg-query >/dev/null 2>&1; then system; fi
+    ;;
+*) fail "usage: setup.sh run|dev|system" ;;
+esac

@@ -1,0 +1,31 @@
+"""What every test stands on: no settings of the person who runs the tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_personal_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the developer's own Coopfile, caches and COOP_* variables out of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith("COOP_"):
+                patch.delenv(name)
+        empty = tmp_path_factory.mktemp("settings")
+        patch.setenv("XDG_CONFIG_HOME", str(empty / "config"))
+        patch.setenv("XDG_CACHE_HOME", str(empty / "cache"))
+        yield
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty project directory, which is the current directory too."""
+    directory = tmp_path / "project"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    return directory
