@@ -1,7 +1,5 @@
 """Allow ``python -m coopfile``."""
 
-import sys
+from coopfile.cli.main import entry
 
-from coopfile.cli.main import main
-
-sys.exit(main())
+entry()

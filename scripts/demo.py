@@ -81,16 +81,14 @@ def attempts(stage: Stage, port: int) -> tuple[Attempt, ...]:
         Attempt("write a file in the workspace", "echo built > result.txt", True),
         Attempt("write a temporary file", "echo x > /tmp/x && echo y > ~/y", True),
         Attempt("read your SSH key", f"cat {stage.home}/.ssh/id_ed25519 ~/.ssh/id_ed25519", False),
-        Attempt("read a hidden file", "cat .env", False),
-        Attempt("look into a hidden directory", "cat secrets/key", False),
+        Attempt("read hidden files", "cat .env || cat secrets/key", False),
         Attempt("change a protected file", "echo evil >> release.sh", False),
-        Attempt("plant a git hook", "echo evil > .git/hooks/pre-commit", False),
-        Attempt("add git configuration", "echo evil > .git/config", False),
+        Attempt("plant a git hook", "echo evil > .git/hooks/pre-commit || echo evil > .git/config", False),
         Attempt("rewrite the Coopfile", "echo 'coop = 1' > Coopfile", False),
         Attempt("change the machine's programs", "echo evil > /usr/bin/coop-demo", False),
         Attempt("reach a server on this machine", f"{python} -c '{connect}'", False),
         Attempt("use 600 MB of memory", f"{python} -c 'b\"x\" * (600 << 20)'", False),
-        Attempt("hold any capability", "grep -q 'CapEff:.*[1-9a-f]' /proc/self/status", False),
+        Attempt("hold a capability", "grep 'Cap...:.*[1-9a-f]' /proc/self/status", False),
         Attempt("mount something", "mount -t tmpfs none /tmp", False),
     )
 
@@ -112,11 +110,22 @@ def untouched(stage: Stage) -> bool:
     )
 
 
-def last_line(text: str) -> str:
-    """Return the last line of what a command said, short enough for one line here."""
-    lines = text.strip().splitlines() or [""]
-    line = safe(lines[-1].split(": ", 1)[-1])
+def reason(done: subprocess.CompletedProcess[str]) -> str:
+    """Return what a command said for its failure, short enough for one line here."""
+    lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+    # Most programs say first what is wrong; Python says it last.
+    line = safe(lines[-1 if lines[0].startswith("Traceback") else 0])
+    line = line.removeprefix("sh: ").removeprefix("1: ").removeprefix("cannot create ")
     return line if len(line) <= 60 else line[:57] + "..."
+
+
+def show_plan(stage: Stage) -> None:
+    """Print the part of the plan that the Coopfile itself decides."""
+    print("$ coop plan --explain | grep Coopfile:")
+    for line in coop(stage, "plan", "--explain").stdout.splitlines():
+        if "Coopfile:" in line:
+            print(line)
+    print()
 
 
 def main() -> int:
@@ -128,22 +137,24 @@ def main() -> int:
     ):
         stage = make_stage(scratch)
         port = server.getsockname()[1]
-        first = coop(stage, "run", "--", "sh", "-c", 'echo "$GREETING, uid $(id -u) in $(pwd):" *')
-        print("$ coop run -- sh -c 'echo \"$GREETING, uid $(id -u) in $(pwd):\" *'")
+        show_plan(stage)
+        greeting = 'echo "$GREETING, uid $(id -u) in $(pwd):" *'
+        print(f"$ coop run -- sh -c '{greeting}'")
+        first = coop(stage, "run", "--", "sh", "-c", greeting)
         if first.returncode != 0:
             sys.stdout.write(first.stdout)
             sys.stderr.write(first.stderr)
             return 1
-        print(first.stdout)
+        print(first.stderr + first.stdout)
         failures = 0
         for attempt in attempts(stage, port):
-            done = coop(stage, "run", "--", "sh", "-c", attempt.command)
+            done = coop(stage, "run", "-q", "--", "sh", "-c", attempt.command)
             # 125 is coop's own failure, which proves nothing about the sandbox.
             allowed = done.returncode == 0
             right = allowed == attempt.allowed and done.returncode != 125
             failures += not right
             verdict = paint("allowed", "green", color) if allowed else paint("denied ", "yellow", color)
-            note = "" if allowed else f"  {last_line(done.stderr)}"
+            note = "" if allowed else f"  {reason(done)}"
             wrong = "" if right else paint("  WRONG", "red", color)
             print(f"{verdict}  {attempt.what:<32}{paint(note, 'dim', color and bool(note))}{wrong}")
         if not untouched(stage):

@@ -14,7 +14,12 @@ def tell(error: CoopError, *, as_json: bool) -> None:
     if as_json:
         diagnostics = to_json(error.diagnostics) if isinstance(error, CoopfileError) else []
         output.emit_json(
-            {"error": error.message, "remedy": error.remedy, "status": error.status, "diagnostics": diagnostics}
+            {
+                "error": error.message,
+                "remedy": error.remedy,
+                "status": error.status,
+                "diagnostics": diagnostics,
+            }
         )
         return
     color = output.wants_color(None, sys.stderr)

@@ -5,15 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-# Texts of a Coopfile come from strangers: printed as they are they could move the
-# cursor, recolour what follows, or turn the direction of writing.
-from coopfile.language.diagnostics import visible as safe
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TextIO
-
-__all__ = ["emit", "emit_json", "paint", "safe", "wants_color"]
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 
@@ -34,6 +28,19 @@ def wants_color(choice: str | None, stream: TextIO) -> bool:
 def paint(text: str, style: str, enabled: bool = True) -> str:
     """Return ``text`` in a style (bold, dim, red, green, yellow, cyan), or as it is."""
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if enabled else text
+
+
+def safe(text: str) -> str:
+    r"""Escape what a terminal would act on or not show, such as ESC, as ``\x1b``.
+
+    Texts of a Coopfile come from strangers: printed as they are they could move the
+    cursor, recolour what follows, or turn the direction of writing.
+    """
+    if text.isprintable():
+        return text
+    from coopfile.language.diagnostics import visible
+
+    return visible(text)
 
 
 def emit(text: str, stream: TextIO | None = None) -> None:

@@ -8,7 +8,7 @@ SUMMARY = "show the plan that the Coopfile comes to"
 EPILOG = """examples:
   coop plan                             for people
   coop plan --json > plan.json          canonical: the same bytes on every machine
-  coop plan --explain                   where each value comes from
+  coop plan --explain                   where each value comes from (-v: each built-in item too)
   coop plan --operations                what the native runner will do, in order
   coop plan --diff plan.json            what the Coopfile widens and narrows since then
   coop plan --diff ../other/Coopfile --as signal:+15555550100

@@ -40,8 +40,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     import argparse
 
-    parser.add_argument("--timeout", metavar="TIME", help="end the command after this time, such as 90s or 10m")
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="[--] COMMAND", help="a program and its arguments")
+    parser.add_argument(
+        "--timeout", metavar="TIME", help="end the command after this time, such as 90s or 10m"
+    )
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="[--] COMMAND", help="a program and its arguments"
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -62,7 +66,7 @@ def execute(options: RunOptions) -> int:
     _check_access(plan)
     prepared = prepare(plan, project, tuple(options.command))
     if not options.quiet:
-        _tell_weakenings(prepared, options.verbose)
+        _tell_weakenings(plan, prepared, options.verbose)
     from coopfile.native.runner import run
 
     outcome = run(prepared, timeout=timeout)
@@ -156,8 +160,14 @@ def _check_backend(plan: Plan) -> None:
         )
 
 
-def _tell_weakenings(prepared: Prepared, verbose: int) -> None:
-    for weakening in prepared.weakenings:
+def _tell_weakenings(plan: Plan, prepared: Prepared, verbose: int) -> None:
+    from coopfile.native.promises import unkept
+
+    # The built-in persist list is in every plan; `coop status` says that it is not kept yet.
+    promised = [
+        item for item in unkept(plan) if item.key != "session.persist" or plan.session.persist != (".claude",)
+    ]
+    for weakening in (*prepared.weakenings, *promised):
         _say(f"weaker than the plan: {weakening.key}: {weakening.text}")
         if verbose and weakening.remedy:
             _say(f"  to have it: {weakening.remedy}")

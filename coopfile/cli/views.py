@@ -6,6 +6,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from coopfile.cli import output
@@ -34,12 +35,13 @@ def show(options: Namespace) -> None:
         changes = compare(_other(options), compiled.plan)
         _print(options, [_change(change) for change in changes], _described(options, changes))
     elif options.operations:
+        from coopfile.cli.run import prepare
         from coopfile.native.describe import operations
 
-        lines = list(operations(compiled.plan, compiled.project))
+        lines = list(operations(prepare(compiled.plan, compiled.project, ())))
         _print(options, lines, "\n".join(map(output.safe, lines)))
     elif options.explain:
-        _print(options, _origins(compiled), _explained(compiled))
+        _print(options, _origins(compiled), _explained(compiled, options.verbose))
     elif options.json:
         output.emit(canonical.to_json(compiled.plan))
     else:
@@ -69,8 +71,13 @@ def _origins(compiled: Compiled) -> list[dict[str, object]]:
     ]
 
 
-def _explained(compiled: Compiled) -> str:
-    rows = [(key, text, str(origin)) for key, _, text, origin in _leaves(compiled)]
+def _explained(compiled: Compiled, verbose: int) -> str:
+    rows: list[tuple[str, str, str]] = []
+    for (key, origin), leaves in groupby(_leaves(compiled), lambda leaf: (leaf[0], leaf[3])):
+        texts = [text for _, _, text, _ in leaves]
+        if origin.layer == "default" and len(texts) > 1 and not verbose:
+            texts = [f"{texts[0]} and {len(texts) - 1} more"]
+        rows += [(key, text, str(origin)) for text in texts]
     wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
     wide[1] = min(wide[1], _WIDEST)
     return "\n".join(
@@ -80,25 +87,23 @@ def _explained(compiled: Compiled) -> str:
 
 
 def _leaves(compiled: Compiled) -> Iterator[tuple[str, Any, str, Origin]]:
-    """Yield key, typed value, its text and its origin; lists item by item, empty ones as a whole."""
+    """Yield key, typed value, its text and its origin; lists item by item, and empty ones not at all."""
     for setting in SETTINGS:
         value = compiled.settings.value(setting.key)
         origins = compiled.settings.origins(setting.key)
-        if not isinstance(value, tuple) or len(origins) != len(value):
-            yield setting.key, value, _text(setting, value), origins[0]
+        if not isinstance(value, tuple):
+            shown = "not set" if value is None else setting.type.show(value)
+            yield setting.key, value, shown, origins[0]
             continue
         for item, origin in zip(value, origins, strict=True):
             if isinstance(item, Variable):
                 yield f"env.{item.name}", item, _variable(item), origin
             else:
-                shown = setting.type.item.show(item) if isinstance(setting.type, ListOf) else str(item)
-                yield setting.key, item, shown, origin
+                yield setting.key, item, _item(setting, item), origin
 
 
-def _text(setting: Setting, value: Any) -> str:
-    if value is None:
-        return "not set"
-    return setting.type.show(value) if value != () else "none"
+def _item(setting: Setting, item: Any) -> str:
+    return setting.type.item.show(item) if isinstance(setting.type, ListOf) else str(item)
 
 
 def _variable(variable: Variable) -> str:

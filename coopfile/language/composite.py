@@ -148,7 +148,9 @@ class Environment(ValueType):
         """Return one variable. Raises BadValue."""
         _check_name(name)
         if name.startswith(_RESERVED):
-            raise BadValue(f"{quoted(name)} is coop's own: names that begin with COOP_ are reserved", at_key=True)
+            raise BadValue(
+                f"{quoted(name)} is coop's own: names that begin with COOP_ are reserved", at_key=True
+            )
         if isinstance(raw, dict):
             return Variable(name, host=self._host(name, raw))
         if isinstance(raw, int | float):
@@ -176,7 +178,8 @@ class Environment(ValueType):
             Problem(
                 f"{quoted(key)} is not known here",
                 did_you_mean(key, ["host"]) or 'it has only host = "NAME"',
-                (key,), True
+                (key,),
+                True,
             )
             for key in raw
             if key != "host"

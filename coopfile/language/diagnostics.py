@@ -138,6 +138,11 @@ def _excerpt(line: str, position: Position) -> tuple[str, int, int]:
     """Return the part of a line to show, and where its caret starts and how wide it is, in columns."""
     start = min(position.column - 1, len(line))
     end = min(start + max(position.length, 1), len(line))
+    if len(line) <= _WINDOW:
+        cells = [_cell(char) for char in line]
+        if _width(cells) <= _WINDOW:
+            shown = "".join(text for text, _ in cells).rstrip()
+            return shown, _width(cells[:start]), max(_width(cells[start:end]), 1)
     # Characters far from the caret are never looked at: a line may be a megabyte long.
     first = max(0, start - _WINDOW)
     last = min(len(line), min(end, start + _WINDOW) + _WINDOW)

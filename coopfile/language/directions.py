@@ -129,32 +129,7 @@ class Growing(Direction):
 
 
 class GrowingRead(Growing):
-    """Host paths to read. A path that may be written may be read, so the written ones count too."""
-
-    def compare_beside(
-        self,
-        old: tuple[str, ...],
-        new: tuple[str, ...],
-        old_write: tuple[str, ...],
-        new_write: tuple[str, ...],
-    ) -> tuple[Delta, ...]:
-        """Return the deltas of ``files.read``, given both sides' ``files.write``.
-
-        The innermost listed path decides about a file, and writing wins where one
-        path is in both lists. So a read-only path inside a writable one takes
-        something away: adding it narrows. A path that moves from one list to the
-        other is ``files.write``'s to classify; here it differs.
-        """
-
-        def kind(path: str) -> Kind:
-            before, after = _level(path, old, old_write), _level(path, new, new_write)
-            moved = (path in old_write) != (path in new_write)
-            return DIFFERENT if moved else _ranked(before, after)
-
-        return (
-            *(Delta(kind(path), path, None) for path in old if path not in new),
-            *(Delta(kind(path), None, path) for path in new if path not in old),
-        )
+    """Host paths to read: what may be written may be read too, so plans compare with ``compare_files``."""
 
 
 class Shrinking(Growing):
@@ -194,6 +169,42 @@ class EnvironmentVariables(Direction):
         return (Delta(_ranked(was_host, is_host), old, new),)
 
 
+def compare_files(
+    old_read: tuple[str, ...],
+    old_write: tuple[str, ...],
+    new_read: tuple[str, ...],
+    new_write: tuple[str, ...],
+) -> tuple[tuple[Delta, ...], tuple[Delta, ...]]:
+    """Return the deltas of the host paths to read, and of those to write.
+
+    The innermost listed path decides about a file, and reading wins where one path
+    is in both lists. So a read-only path inside a writable one takes something away.
+    That makes each listed path, taken by itself, tell all about the files that it
+    decides about. Where a path moves from one list to the other, the second delta
+    says whether that widens, and the first only differs.
+    """
+
+    def kind(path: str) -> Kind:
+        return _ranked(_level(path, old_read, old_write), _level(path, new_read, new_write))
+
+    def deltas(old: tuple[str, ...], new: tuple[str, ...], moved: Iterable[str]) -> tuple[Delta, ...]:
+        return (
+            *(
+                Delta(DIFFERENT if path in moved else kind(path), path, None)
+                for path in old
+                if path not in new
+            ),
+            *(
+                Delta(DIFFERENT if path in moved else kind(path), None, path)
+                for path in new
+                if path not in old
+            ),
+        )
+
+    moved = {*old_write} ^ {*new_write}
+    return deltas(old_read, new_read, moved), deltas(old_write, new_write, ())
+
+
 def covers(item: Any, other: Any) -> bool:
     """Tell whether an item of a set gives all that another one gives.
 
@@ -213,10 +224,9 @@ def _covered(item: Any, others: Iterable[Any]) -> bool:
 
 
 def _level(path: str, read: tuple[str, ...], write: tuple[str, ...]) -> int:
-    """Return what a sandbox may do with a host path: 0 nothing, 1 read, 2 read and write."""
-    around = [(len(outer.rstrip("/")), 1) for outer in read if covers(outer, path)]
-    around += [(len(outer.rstrip("/")), 2) for outer in write if covers(outer, path)]
-    return max(around, default=(0, 0))[1]
+    """Return what a sandbox may do with a path of the host: 0 nothing, 1 read, 2 read and write."""
+    inner = max((outer for outer in (*read, *write) if covers(outer, path)), key=len, default=None)
+    return 0 if inner is None else 1 if inner in read else 2
 
 
 def _ranked(old: int, new: int) -> Kind:

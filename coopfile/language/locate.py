@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import bisect
 import re
+from collections.abc import Mapping, Sequence
 
 from coopfile.record import Record
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    Path = tuple[str | int, ...]
+Path = tuple[str | int, ...]
 
 # Tables within tables, lists within lists, parts of a dotted key. The language needs six.
 MAX_DEPTH = 32
@@ -66,6 +63,8 @@ class Lines:
         """Find the beginnings of the text's lines."""
         self._text = text
         self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        # A line may be long and have many problems: it is copied once.
+        self._lines: dict[int, str] = {}
 
     def position(self, offset: int) -> tuple[int, int]:
         """Return line and column of an offset."""
@@ -74,9 +73,11 @@ class Lines:
 
     def text(self, line: int) -> str:
         """Return a line without its line feed."""
-        start = self._starts[line - 1]
-        end = self._text.find("\n", start)
-        return self._text[start : end if end >= 0 else len(self._text)]
+        if line not in self._lines:
+            start = self._starts[line - 1]
+            end = self._text.find("\n", start)
+            self._lines[line] = self._text[start : end if end >= 0 else len(self._text)]
+        return self._lines[line]
 
 
 def locate(text: str) -> Located:

@@ -106,7 +106,7 @@ class HideGlob(ValueType):
         if text.startswith("!"):
             raise BadValue(
                 "a glob cannot take back what another one hides",
-                "leave it out; [!] is not needed: [!a]* negates",
+                "leave it out, and write the other globs so that they do not match it",
             )
         if text.startswith(("/", "~")):
             raise BadValue(f"{quoted(text)} is not relative", "globs are relative to the workspace already")
@@ -157,8 +157,8 @@ class WorkspacePath(ValueType):
     find in it, such as /tmp.
     """
 
-    _within = ("/usr", "/bin", "/sbin", "/etc", "/proc", "/dev", "/sys", "/boot", "/run")
-    _itself = ("/", "/tmp", "/var", "/var/tmp", "/home", "/root", "/opt", "/srv", "/mnt", "/nix")
+    _within = ("/usr", "/bin", "/sbin", "/etc", "/proc", "/dev", "/sys", "/boot", "/nix", "/run", "/var/run")
+    _itself = ("/", "/tmp", "/var", "/var/tmp", "/home", "/root", "/opt", "/srv", "/mnt")
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the raw value."""

@@ -47,11 +47,11 @@ class Size(ValueType):
 
     def parse(self, raw: object) -> int:
         """Return the number of bytes. Raises BadValue."""
-        if isinstance(raw, int) and not isinstance(raw, bool) and raw > 0:
-            written = "" if raw < self.minimum else f": {raw} bytes are {self.show(raw)}"
-            raise BadValue(
-                f"a size needs a unit, and {raw} has none", f'write a string such as "2g"{written}'
-            )
+        if isinstance(raw, int) and not isinstance(raw, bool):
+            if raw <= 0:
+                raise BadValue(f"{describe(raw)} is too little", f"the least is {quoted(self._minimum_text)}")
+            bytes_ = f": {raw} bytes are {self.show(raw)}" if self.minimum <= raw <= self.maximum else ""
+            raise BadValue(f"{describe(raw)} has no unit", f'write a string such as "2g"{bytes_}')
         text = check_string(raw, "a size", '"2g"')
         if not _SIZE.fullmatch(text):
             near = _NEARLY_SIZE.fullmatch(text)
@@ -92,13 +92,15 @@ class Duration(ValueType):
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the raw value."""
-        return {"type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?(ms|[hmsHMS]|M[sS]|mS))+$"}
+        return {"type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?([mM][sS]|[hmsHMS]))+$"}
 
     def parse(self, raw: object) -> int:
         """Return the number of milliseconds. Raises BadValue."""
-        if isinstance(raw, int) and not isinstance(raw, bool) and raw > 0:
-            hint = f'write "{raw}s" for seconds' if raw <= 604800 else self._rule
-            raise BadValue(f"a duration needs a unit, and {raw} has none", hint)
+        if isinstance(raw, int) and not isinstance(raw, bool):
+            if raw <= 0:
+                raise BadValue(f"{describe(raw)} is too little", 'the least is "1ms"')
+            hint = f'write "{raw}s" if it is seconds' if raw <= 604800 else self._rule
+            raise BadValue(f"{describe(raw)} has no unit", hint)
         text = check_string(raw, "a duration", '"120s"')
         match = _DURATION.fullmatch(text)
         if not match:
@@ -178,7 +180,7 @@ class Processors(ValueType):
         bounds = "it is at least 0.01 and at most 4096"
         # Not a number compares with nothing.
         if exact.is_nan() or not self.minimum <= exact <= self.maximum:
-            raise BadValue(f"{raw} is out of range", bounds)
+            raise BadValue(f"{describe(raw)} is out of range", bounds)
         if exact != int(exact):
             raise BadValue(
                 f"{raw} has more than three decimals", "write thousandths at the finest, as in 0.125"

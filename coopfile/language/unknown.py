@@ -35,34 +35,45 @@ _SYNONYMS = {
 _TOP = ("coop", "users", "ceiling")
 
 
-def for_key(table: Sequence[str], key: str, known: Iterable[str]) -> str | None:
+def for_key(table: Sequence[str], key: str, known: Iterable[str], within: str = "") -> str | None:
     """Return help for a key that its table does not have.
 
-    ``table`` is the dotted path of the table, empty at the top of the file;
-    ``known`` are the keys that the table does have. A key that is right somewhere
-    else is sent there.
+    ``table`` is the path of the table, empty at the top; ``known`` are the keys that
+    it does have; ``within`` names what has settings of its own, if it is not the file.
+    A key that is right somewhere else is sent there.
     """
-    here = ".".join(table)
     known = list(known)
-    elsewhere = [setting.key for setting in SETTINGS if setting.key.endswith("." + key)]
-    if key in _TOP and table:
-        return f"`{key}` stands at the top of the file, above the first [table] or as a table of its own"
+    sections = {setting.key.partition(".")[0] for setting in SETTINGS}
+    elsewhere = next((setting.key for setting in SETTINGS if setting.key.endswith("." + key)), None)
+    if key in _TOP and within:
+        return f"{key} stands at the top of the file, not in {within}"
+    if key in _TOP:
+        return f"{key} stands at the top of the file, above the first [table], or is a table of its own"
+    if key in sections:
+        return f"[{key}] is a table of its own, not part of [{'.'.join(table)}]"
     if elsewhere:
-        return _belongs(key, elsewhere[0])
+        return f"{key} belongs in [{elsewhere.rpartition('.')[0]}]"
     close = nearest(key, known)
     if close:
-        return f"did you mean `{close}`?"
-    if not table:
-        close = nearest(key, (setting.key.rpartition(".")[2] for setting in SETTINGS), 0.8)
-        if close:
-            found = next(setting.key for setting in SETTINGS if setting.key.endswith("." + close))
-            return f"did you mean `{found}`?"
+        return f"did you mean [{close}]?" if close in sections else f"did you mean {close}?"
+    leaves = {setting.key.rpartition(".")[2]: setting.key for setting in SETTINGS}
+    close = nearest(key, leaves, 0.8)
+    if close:
+        return f"did you mean {leaves[close]}?"
     if key.lower() in _SYNONYMS:
-        return f"did you mean `{_SYNONYMS[key.lower()]}`?"
-    sections = {setting.key.partition(".")[0] for setting in SETTINGS}
-    if key in sections and here:
-        return f"[{key}] is a table of its own, not part of [{here}]"
-    return f"it has: {', '.join(known)}" if known else None
+        return f"did you mean {_SYNONYMS[key.lower()]}?"
+    return f"it has {', '.join(known)}"
+
+
+def for_user(key: str, known: Iterable[str]) -> str:
+    """Return help for a key that a user does not have."""
+    known = list(known)
+    close = nearest(key, known)
+    if close:
+        return f"did you mean {close}?"
+    if any(setting.key.partition(".")[0] == key for setting in SETTINGS):
+        return f"settings of a user go below override, as in [users.override.{key}]"
+    return f"it has {', '.join(known)}"
 
 
 def for_setting(key: str) -> str:
@@ -74,8 +85,3 @@ def for_setting(key: str) -> str:
             return f"did you mean {candidate}?"
     close = nearest(key, keys) or _SYNONYMS.get(key.lower())
     return f"did you mean {close}?" if close else "`coop schema` lists the settings"
-
-
-def _belongs(key: str, setting: str) -> str:
-    section = setting.rpartition(".")[0]
-    return f"`{key}` belongs in [{section}]"

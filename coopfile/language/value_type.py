@@ -14,6 +14,10 @@ from coopfile.record import Record
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
+# Line and paragraph separator, which YAML takes for the end of a line.
+_BREAKS = frozenset("\u2028\u2029")
+
+
 class Problem(Record):
     """One thing that is wrong with a value; ``path`` leads to it inside the raw value.
 
@@ -95,12 +99,14 @@ def check_string(raw: object, what: str, example: str, multiline: bool = False) 
 
     Control characters are refused (with ``multiline``, save tabs and line feeds), and
     so are those that reorder a line and bytes that are not UTF-8. Without
-    ``multiline``, so is what is empty or begins or ends with a space.
+    ``multiline``, so are other line breaks, and what is empty or begins or ends with a space.
     """
     if not isinstance(raw, str):
         raise BadValue(f"expected {what}, a string such as {example}, not {describe(raw)}")
     for char in raw:
-        if not _harmless(char) and not (multiline and char in "\t\n"):
+        if (not _harmless(char) and not (multiline and char in "\t\n")) or (
+            char in _BREAKS and not multiline
+        ):
             raise BadValue(f"{what} may not have {character(char)} in it")
     if not multiline and not raw.strip():
         raise BadValue(f"{what} may not be empty", f"such as {example}")
@@ -115,6 +121,8 @@ def character(char: str) -> str:
     if 0xD800 <= code <= 0xDFFF:
         return f"a byte that is not UTF-8 (0x{code & 0xFF:02x})"
     names = {0: "a NUL", 0x1B: "an escape", 0x09: "a tab", 0x0A: "a line feed", 0x0D: "a carriage return"}
+    if char in _BREAKS:
+        return f"a line break (U+{code:04X})"
     kind = "a character that changes the direction of writing" if char in _BIDI else "a control character"
     return f"{names.get(code, kind)} (U+{code:04X})"
 
@@ -126,7 +134,7 @@ def describe(raw: object) -> str:
     if isinstance(raw, bool):
         return f"the boolean {quoted(raw)}"
     if isinstance(raw, int):
-        return f"the integer {raw}"
+        return f"the integer {raw}" if abs(raw) < 2**63 else "an integer of more than 64 bits"
     if isinstance(raw, float):
         return f"the number {raw}"
     if isinstance(raw, dict):

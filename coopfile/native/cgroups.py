@@ -76,7 +76,10 @@ def find(
 
 
 def _find_unified(
-    places: dict[str, tuple[str, str]], path: str, found: dict[tuple[str, int], list[str]], reasons: dict[str, str]
+    places: dict[str, tuple[str, str]],
+    path: str,
+    found: dict[tuple[str, int], list[str]],
+    reasons: dict[str, str],
 ) -> None:
     """Look for a v2 group beside our own: one with processes in it cannot have limited children."""
     own = _below(places["unified"], path) if "unified" in places else None

@@ -19,10 +19,12 @@ def operations(prepared: Prepared) -> Iterator[str]:
         names.append("net")
     yield f"namespaces {' '.join(names)}"
     yield f"id map     uid {launch.uid} -> {launch.host.uid}, gid {launch.gid} -> {launch.host.gid}"
-    for directory, paths in prepared.layout.held:
-        yield f"hold       {directory}: {' '.join(paths)} (an empty directory in place of what is missing)"
     for operation in prepared.layout.operations:
         yield operation.describe()
+    for directory, paths in prepared.layout.held:
+        yield f"hold       {directory}: {' '.join(paths)} (an empty directory in place of what is missing)"
+    for guard in prepared.layout.guards:
+        yield guard.describe()
     yield "root       read-only"
     yield "pivot_root"
     yield "hostname   coop"
@@ -38,7 +40,8 @@ def operations(prepared: Prepared) -> Iterator[str]:
     yield "no_new_privs"
     if prepared.landlock_abi:
         rights = bin(landlock.handled_rights(prepared.landlock_abi)).count("1")
-        yield f"landlock   ABI {prepared.landlock_abi}: {rights} rights denied but on {len(prepared.layout.landlock)} paths"
+        places = len(prepared.layout.landlock)
+        yield f"landlock   ABI {prepared.landlock_abi}: {rights} rights, denied but on {places} paths"
     denied = len(seccomp.DENIED) + len(seccomp.ABSENT)
     yield f"seccomp    {denied} calls, {len(seccomp.DENIED_IOCTLS)} ioctls, other ABIs ({syscalls.MACHINE})"
     yield f"execute    {' '.join(launch.argv)}"

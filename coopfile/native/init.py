@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from coopfile.native.cgroups import Group
-
     from coopfile.native.layout import Layout
     from coopfile.plan.bind import Launch
 
@@ -32,7 +31,8 @@ class Start(Record):
     """What PID 1 is given.
 
     ``gate`` is a pipe whose other end only the monitor has: it writes a byte when the
-    sandbox is in its control group, and closes it by dying. ``mask`` is the caller's
+    sandbox is in its control group and the places of the guards are held, and closes
+    it by dying. ``mask`` is the caller's
     signal mask; ``rlimits`` are the limits that no control group enforces.
     """
 
@@ -63,7 +63,7 @@ def _run(start: Start) -> int:
     launch = start.launch
     own_network = launch.network != "host"
     namespaces.enter_other_namespaces(network=own_network)
-    build(start.layout.operations)
+    build(start.layout.operations, start.layout.guards, lambda: _pass(start.gate))
     syscalls.set_hostname("coop")
     if own_network:
         namespaces.raise_loopback()
@@ -73,8 +73,6 @@ def _run(start: Start) -> int:
     except OSError:
         raise CoopError(f"{launch.directory} is not visible inside the sandbox") from None
     os.umask(0o022)
-    if os.read(start.gate, 1) == b"":
-        return FAILED  # the monitor is gone, perhaps before the parent-death signal was set
     _lock_in(start)
     _keep_only(start.report)
     command = os.fork()
@@ -82,6 +80,12 @@ def _run(start: Start) -> int:
         _become_command(start)
     os.close(_REPORT)
     return _reap(command)
+
+
+def _pass(gate: int) -> None:
+    """Wait for the monitor; end if it died, perhaps before the parent-death signal was set."""
+    if os.read(gate, 1) == b"":
+        os._exit(FAILED)
 
 
 def _lock_in(start: Start) -> None:

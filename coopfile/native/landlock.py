@@ -51,13 +51,13 @@ def handled_rights(version: int) -> int:
 
 
 class _Ruleset(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in ("handled_fs", "handled_net", "scoped")]  # noqa: RUF012
+    _fields_ = [(name, ctypes.c_uint64) for name in ("handled_fs", "handled_net", "scoped")]
 
 
 class _PathBeneath(ctypes.Structure):
     _pack_ = 1
     _layout_ = "ms"
-    _fields_ = [("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32)]  # noqa: RUF012
+    _fields_ = [("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32)]
 
 
 class Fence:

@@ -44,12 +44,13 @@ _TAKEN = ("/proc", "/dev", "/sys", "/run")
 class Layout(Record):
     """The operations, what has to be held on the host meanwhile, and what was left out.
 
-    ``held`` are (real directory, relative paths) whose places are kept by placeholders;
+    ``guards`` come after ``operations``, when the places are held. ``held`` are (real directory, relative paths) whose places are kept by placeholders;
     ``landlock`` are (path inside, writable) of what may be used; ``skipped`` says which
     of the plan's paths this host does not have.
     """
 
     operations: tuple[Operation, ...]
+    guards: tuple[Operation, ...]
     held: tuple[tuple[str, tuple[str, ...]], ...]
     landlock: tuple[tuple[str, bool], ...]
     skipped: tuple[str, ...]
@@ -64,6 +65,7 @@ def layout(launch: Launch, inputs: tuple[str, ...] = (), private: tuple[str, ...
     operations: list[Operation] = []
     for tool in TOOLS:
         operations += _host_tool(tool)
+    tools = [(operation.target, False) for operation in operations if isinstance(operation, Bind)]
     operations += _etc(launch)
     operations += _devices()
     scratch = (*((path, 0o1777) for path in SCRATCH), (launch.home, 0o700))
@@ -72,15 +74,15 @@ def layout(launch: Launch, inputs: tuple[str, ...] = (), private: tuple[str, ...
     operations.append(Devpts())
 
     mounts, skipped = _mounts(launch)
-    binds = [Bind(mount.source, mount.target, mount.write) for mount in mounts]
-    operations += sorted(binds, key=lambda bind: bind.target.count("/"))
+    outermost_first = sorted(mounts, key=lambda mount: mount.target.count("/"))
+    operations += [Bind(mount.source, mount.target, mount.write) for mount in outermost_first]
     hides, protects, held = _guards(launch, mounts, inputs, private)
     # Hidden before protected: a guard that is there already is not replaced, and hiding says more.
-    operations += hides + protects
-    landlock = [(path, False) for path in (*TOOLS, "/etc", "/proc")]
+    guards = (*hides, *protects)
+    landlock = [*tools, ("/etc", False), ("/proc", False)]
     landlock += [(path, True) for path in ("/dev", *SCRATCH, launch.home)]
     landlock += [(mount.target, mount.write) for mount in mounts]
-    return Layout(tuple(operations), held, tuple(landlock), launch.skipped + skipped)
+    return Layout(tuple(operations), guards, held, tuple(landlock), launch.skipped + skipped)
 
 
 def _host_tool(path: str) -> list[Operation]:

@@ -51,15 +51,11 @@ def _run(order: Order, caller: int) -> int:
     group, placeholders = Group(), Placeholders()
     try:
         _watch(caller)
-        for directory, paths in order.layout.held:
-            root = open_real(directory)
-            placeholders.reserve(root, paths)
-            os.close(root)
         group.create(order.enforcement.hierarchies, order.launch.limits)
         order.enforcement.check(group.controllers, order.launch.limits)
         namespaces.enter_user_namespace(order.launch.uid, order.launch.gid)
         _watch(caller)  # the change of credentials has cleared it: prctl(2)
-        status = _supervise(_start(order, group))
+        status = _supervise(_start(order, group, placeholders))
         for text in reached(group.exceeded(), order.launch.limits):
             report.send(order.report, report.Message(report.NOTE, text))
         return status
@@ -74,8 +70,8 @@ def _watch(caller: int) -> None:
         raise SystemExit
 
 
-def _start(order: Order, group: Group) -> int:
-    """Fork PID 1, put it into its control group, and return its number here."""
+def _start(order: Order, group: Group, placeholders: Placeholders) -> int:
+    """Fork PID 1, do what it needs of the host while it builds the tree, and return its number here."""
     gate, opener = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -93,7 +89,11 @@ def _start(order: Order, group: Group) -> int:
             )
         )
     os.close(gate)
-    group.admit(pid)  # while PID 1 builds the tree
+    for directory, paths in order.layout.held:
+        root = open_real(directory)
+        placeholders.reserve(root, paths)
+        os.close(root)
+    group.admit(pid)
     os.write(opener, b"1")
     return pid
 

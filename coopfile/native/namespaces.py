@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import _socket
 import fcntl
 import os
-
-import _socket
 
 from coopfile.errors import CoopError
 from coopfile.native import syscalls
@@ -57,7 +56,7 @@ def explain(error: OSError) -> NamespaceError:
         return NamespaceError(
             "AppArmor keeps programs without a profile from using user namespaces (Ubuntu 23.10 and newer)",
             "as root: printf 'abi <abi/4.0>,\\nprofile coop %s flags=(unconfined) { userns, }\\n' "
-            f"\"$(readlink -f {os.path.realpath('/proc/self/exe')})\" > /etc/apparmor.d/coop && "
+            f'"$(readlink -f {os.path.realpath("/proc/self/exe")})" > /etc/apparmor.d/coop && '
             "apparmor_parser -r /etc/apparmor.d/coop",
             cause,
         )
@@ -74,7 +73,9 @@ def explain(error: OSError) -> NamespaceError:
             cause,
         )
     remedy = "if this is a container, let it make namespaces (docker: --security-opt seccomp=unconfined)"
-    return NamespaceError(f"the kernel refuses new namespaces ({error.filename}: {error.strerror})", remedy, cause)
+    return NamespaceError(
+        f"the kernel refuses new namespaces ({error.filename}: {error.strerror})", remedy, cause
+    )
 
 
 def _setting(path: str) -> int | None:

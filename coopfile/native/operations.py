@@ -51,7 +51,9 @@ class Tree:
         try:
             self._check_ours(parent, path)
             os.mkdir(name, mode, dir_fd=parent)
-            return os.open(name, syscalls.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+            return os.open(
+                name, syscalls.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent
+            )
         finally:
             os.close(parent)
 
@@ -114,10 +116,10 @@ class Directory(Operation):
     path: str
     mode: int = 0o755
 
-    def describe(self) -> str:  # noqa: D102
+    def describe(self) -> str:
         return f"directory  {self.path}"
 
-    def execute(self, tree: Tree) -> None:  # noqa: D102
+    def execute(self, tree: Tree) -> None:
         os.close(tree.directory(self.path, self.mode))
 
 
@@ -127,10 +129,10 @@ class Symlink(Operation):
     path: str
     target: str
 
-    def describe(self) -> str:  # noqa: D102
+    def describe(self) -> str:
         return f"symlink    {self.path} -> {self.target}"
 
-    def execute(self, tree: Tree) -> None:  # noqa: D102
+    def execute(self, tree: Tree) -> None:
         parent, name = tree.parent_of(self.path)
         os.symlink(self.target, name, dir_fd=parent)
         os.close(parent)
@@ -143,10 +145,10 @@ class Write(Operation):
     content: str
     mode: int = 0o444
 
-    def describe(self) -> str:  # noqa: D102
+    def describe(self) -> str:
         return f"write      {self.path} ({len(self.content.encode())} bytes)"
 
-    def execute(self, tree: Tree) -> None:  # noqa: D102
+    def execute(self, tree: Tree) -> None:
         parent, name = tree.parent_of(self.path)
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
         descriptor = os.open(name, flags, self.mode, dir_fd=parent)
@@ -163,12 +165,12 @@ class Bind(Operation):
     write: bool = False
     device: bool = False
 
-    def describe(self) -> str:  # noqa: D102
+    def describe(self) -> str:
         to = "" if self.source == self.target else f" -> {self.target}"
         how = "device" if self.device else "read-write" if self.write else "read-only"
         return f"bind       {self.source}{to} ({how})"
 
-    def prepare(self, tree: Tree) -> None:  # noqa: D102
+    def prepare(self, tree: Tree) -> None:
         if self.device:
             source: int | None = sources.open_real(self.source)
         else:
@@ -184,7 +186,7 @@ class Bind(Operation):
         syscalls.mount_setattr(copy, attributes)
         tree.prepared[self] = copy
 
-    def execute(self, tree: Tree) -> None:  # noqa: D102
+    def execute(self, tree: Tree) -> None:
         copy = tree.prepared.pop(self, None)
         if copy is None:
             return
@@ -198,10 +200,10 @@ class Scratch(Operation):
     size: int
     places: tuple[tuple[str, int], ...]
 
-    def describe(self) -> str:  # noqa: D102
+    def describe(self) -> str:
         return f"tmpfs      {' '.join(path for path, _ in self.places)} ({self.size} bytes in all)"
 
-    def execute(self, tree: Tree) -> None:  # noqa: D102
+    def execute(self, tree: Tree) -> None:
         base = "/.scratch"
         os.close(tree.directory(base))
         inodes = max(self.size // 4096, 1024)
@@ -227,17 +229,17 @@ class Proc(Operation):
 
     masked: tuple[str, ...]
 
-    def describe(self) -> str:  # noqa: D102
+    def describe(self) -> str:
         return f"proc       /proc (read-only; masked: {' '.join(self.masked)})"
 
-    def execute(self, tree: Tree) -> None:  # noqa: D102
+    def execute(self, tree: Tree) -> None:
         os.close(tree.directory("/proc"))
         flags = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
         try:
             syscalls.mount("proc", "./proc", "proc", flags)
         except PermissionError:
             raise CoopError(
-                "the kernel refuses to mount /proc: parts of the host's own /proc are hidden, as in most containers",
+                "the kernel refuses to mount /proc, since parts of the host's own are hidden, as in containers",
                 "run the container with an unmasked /proc (docker: --security-opt systempaths=unconfined)",
             ) from None
         proc = tree.directory("/proc")
@@ -250,10 +252,10 @@ class Proc(Operation):
 class Devpts(Operation):
     """Pseudo-terminals of the sandbox's own."""
 
-    def describe(self) -> str:  # noqa: D102
+    def describe(self) -> str:
         return "devpts     /dev/pts"
 
-    def execute(self, tree: Tree) -> None:  # noqa: D102
+    def execute(self, tree: Tree) -> None:
         os.close(tree.directory("/dev/pts"))
         flags = syscalls.MS_NOSUID | syscalls.MS_NOEXEC
         syscalls.mount("devpts", "./dev/pts", "devpts", flags, "newinstance,ptmxmode=0666,mode=0600")
@@ -265,10 +267,10 @@ class Protect(Operation):
     mount: str
     path: str
 
-    def describe(self) -> str:  # noqa: D102
+    def describe(self) -> str:
         return f"protect    {self.mount}/{self.path}"
 
-    def execute(self, tree: Tree) -> None:  # noqa: D102
+    def execute(self, tree: Tree) -> None:
         if self.mount in tree.mounted:
             tree.guards.protect(tree.mounted[self.mount], self.path)
 
@@ -279,9 +281,9 @@ class Hide(Operation):
     mount: str
     path: str
 
-    def describe(self) -> str:  # noqa: D102
+    def describe(self) -> str:
         return f"hide       {self.mount}/{self.path}"
 
-    def execute(self, tree: Tree) -> None:  # noqa: D102
+    def execute(self, tree: Tree) -> None:
         if self.mount in tree.mounted:
             tree.guards.hide(tree.mounted[self.mount], self.path, tree.mask)

@@ -95,7 +95,7 @@ class Placeholders:
                     return
                 raise CoopError(
                     f"cannot hold the place of the protected path {name}: {error.strerror}",
-                    "coop keeps an empty directory there while the sandbox runs: make its parent writable for you",
+                    "coop keeps an empty directory there meanwhile: make its parent writable for you",
                 ) from None
             try:
                 descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
@@ -122,7 +122,9 @@ class Placeholders:
         for parent, name, descriptor in self._held:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(descriptor), os.stat(name, dir_fd=parent, follow_symlinks=False)):
+                if os.path.samestat(
+                    os.fstat(descriptor), os.stat(name, dir_fd=parent, follow_symlinks=False)
+                ):
                     os.rmdir(name, dir_fd=parent)
             except OSError:
                 pass  # in use by another sandbox, which will remove it, or no longer ours

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 
@@ -73,6 +74,7 @@ def run(prepared: Prepared, *, timeout: float | None = None) -> Outcome:
     the command is asked to end, and after a grace period made to.
     """
     _ensure_streams()
+    gc.disable()  # a collection in a child would copy every page it looks at
     receive, send = os.pipe()
     mask = signals.block()
     caller = os.getpid()

@@ -16,7 +16,17 @@ ABANDONED: int = _signal.SIGRTMIN + 6
 
 FORWARDED: frozenset[int] = frozenset(
     int(getattr(_signal, name))
-    for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGALRM", "SIGCONT")
+    for name in (
+        "SIGHUP",
+        "SIGINT",
+        "SIGQUIT",
+        "SIGTERM",
+        "SIGUSR1",
+        "SIGUSR2",
+        "SIGWINCH",
+        "SIGALRM",
+        "SIGCONT",
+    )
 )
 HANDLED = FORWARDED | {SIGCHLD, ABANDONED}
 

@@ -131,7 +131,7 @@ def move_mount(tree: int, directory: int, path: str = "") -> None:
 
 
 class _MountAttr(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns_fd")]  # noqa: RUF012
+    _fields_ = [(name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns_fd")]
 
 
 def mount_setattr(tree: int, attributes: int, *, recursive: bool = True) -> None:
@@ -142,7 +142,7 @@ def mount_setattr(tree: int, attributes: int, *, recursive: bool = True) -> None
 
 
 class _OpenHow(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in ("flags", "mode", "resolve")]  # noqa: RUF012
+    _fields_ = [(name, ctypes.c_uint64) for name in ("flags", "mode", "resolve")]
 
 
 def openat2(directory: int, path: str, flags: int, resolve: int, mode: int = 0) -> int:
@@ -194,7 +194,7 @@ def set_seccomp_filter(program: bytes) -> None:
     """Install a seccomp filter, an array of ``struct sock_filter``: seccomp(2)."""
 
     class Program(ctypes.Structure):
-        _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_char_p)]  # noqa: RUF012
+        _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
 
     holder = Program(len(program) // 8, program)
     _libc_call("prctl", PR_SET_SECCOMP, ctypes.c_ulong(2), ctypes.byref(holder), ctypes.c_ulong(0))

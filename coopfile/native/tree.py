@@ -13,15 +13,18 @@ from coopfile.native.operations import MASKS, Operation, Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 # Any directory will do to build on: the new root covers it in this namespace only.
-_STAGES = ("/tmp", "/run", "/mnt", "/usr")  # noqa: S108
+_STAGES = ("/tmp", "/run", "/mnt", "/usr")
 _ROOT_OPTIONS = "mode=0755,size=4m,nr_inodes=4096"
 
 
-def build(operations: Sequence[Operation]) -> None:
-    """Run the operations on a fresh root and make it this namespace's."""
+def build(operations: Sequence[Operation], guards: Sequence[Operation], ready: Callable[[], None]) -> None:
+    """Run the operations on a fresh root and make it this namespace's.
+
+    ``ready`` is called before the guards: it returns when their places are held.
+    """
     syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
     tree = Tree()
     for operation in operations:
@@ -33,6 +36,9 @@ def build(operations: Sequence[Operation]) -> None:
     _make_masks(tree)
     for operation in operations:
         operation.execute(tree)
+    ready()
+    for guard in guards:
+        guard.execute(tree)
     _drop_masks(tree)
     tree.guards.make_read_only(tree.root)
     syscalls.pivot_root(".", ".")

@@ -68,7 +68,9 @@ def store(directory: str, under: tuple[Any, ...], plan: Plan, places: tuple[Plac
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         os.chmod(os.path.dirname(path), 0o700)
         _prune(os.path.dirname(path))
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(
+            partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
         try:
             os.write(descriptor, marshal.dumps((under, to_data(plan))))
         finally:

@@ -11,8 +11,8 @@ from coopfile.language.directions import (
     GROWING,
     WIDENS,
     Delta,
-    GrowingRead,
     Ranked,
+    compare_files,
 )
 from coopfile.language.settings import BY_KEY, SETTINGS, TRUST_LEVELS
 from coopfile.plan.model import Access, Plan, leaf
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from coopfile.language.directions import Direction, Kind
-    from coopfile.language.settings import Setting
 
 _QUOTED_WORD = re.compile(r'"[^"\\\s]+"')
 
@@ -75,7 +74,7 @@ def compare(old: Plan, new: Plan) -> tuple[Change, ...]:
     changes = [
         Change(setting.key, delta.kind, delta.old, delta.new, setting.wider.by_item)
         for setting in SETTINGS
-        for delta in _deltas(setting, old, new)
+        for delta in _deltas(setting.key, setting.wider, old, new)
     ]
     changes += _access(old.access, new.access)
     changes += [
@@ -106,11 +105,11 @@ def show(key: str, value: Any) -> str:
     return visible(text[1:-1] if _QUOTED_WORD.fullmatch(text) else text)
 
 
-def _deltas(setting: Setting, old: Plan, new: Plan) -> tuple[Delta, ...]:
-    before, after = leaf(old, setting.key), leaf(new, setting.key)
-    if isinstance(setting.wider, GrowingRead):
-        return setting.wider.compare_beside(before, after, old.files.write, new.files.write)
-    return setting.wider.compare(before, after)
+def _deltas(key: str, direction: Direction, old: Plan, new: Plan) -> tuple[Delta, ...]:
+    if key in ("files.read", "files.write"):
+        both = compare_files(old.files.read, old.files.write, new.files.read, new.files.write)
+        return both[key == "files.write"]
+    return direction.compare(leaf(old, key), leaf(new, key))
 
 
 def _access(old: Access | None, new: Access | None) -> Iterable[Change]:

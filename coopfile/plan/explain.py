@@ -173,7 +173,7 @@ def _mounted(question: _Question, path: str) -> Iterable[_View | None]:
         ]
         around = [entry for entry in listed if _inside(path, entry[0])]
         if around:
-            yield _mount(question, path, *max(around, key=lambda entry: (len(entry[0]), entry[1])))
+            yield _mount(question, path, *max(around, key=lambda entry: (len(entry[0]), not entry[1])))
 
 
 def _mount(
@@ -250,7 +250,6 @@ def _connect(question: _Question) -> Verdict:
     endpoint = _endpoint(question.target)
     network = question.plan.network
     mode, origin = network.mode, question.origin("network.mode")
-    text = str(endpoint)
 
     def by_mode(allowed: bool, reason: str, remedy: str | None = None) -> Verdict:
         return Verdict(allowed, "network.mode", f'"{mode}": {reason}', remedy, origin)
@@ -260,7 +259,7 @@ def _connect(question: _Question) -> Verdict:
     if is_loopback(endpoint.host):
         return by_mode(True, "the sandbox's own loopback, on which nothing of the host listens")
     if mode == "none":
-        ask = f'set network.mode = "proxy" and network.allow = ["{text}"]'
+        ask = f'set network.mode = "proxy" and network.allow = ["{_as_pattern(endpoint)}"]'
         return by_mode(False, "there is no network but loopback", ask)
     if mode == "veth":
         if is_local(endpoint.host):

@@ -73,7 +73,9 @@ def test_example(path: Path, plans: SnapshotAssertion) -> None:
     assert data(compiled(path.parent, path)) == plans
 
 
-@pytest.mark.parametrize("identity", ["signal:+15555550100", "signal:+15555550123", "irc:stranger"])
+@pytest.mark.parametrize(
+    "identity", ["signal:+15555550100", "signal:+15555550123", "irc:stranger"], ids=["bob", "guest", "stranger"]
+)
 def test_team_example_by_user(identity: str, plans: SnapshotAssertion) -> None:
     """Who asks decides: the users of the team example get the reviewed plans."""
     path = ROOT / "examples" / "team.Coopfile"

@@ -14,4 +14,4 @@ def test_reference_is_up_to_date() -> None:
 def test_reference_has_every_key() -> None:
     """No setting is missing from the page."""
     text = reference.reference()
-    assert [setting.key for setting in SETTINGS if f"**`{setting.key}`**" not in text] == []
+    assert [setting.key for setting in SETTINGS if f"| `{setting.key}` |" not in text] == []

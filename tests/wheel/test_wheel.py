@@ -80,7 +80,7 @@ def copy_requirements(requirements: list[str], packages: Path, seen: set[str]) -
             if ".." not in file.parts and file.suffix != ".pyc":
                 copy = packages / file
                 copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(distribution.locate_file(file), copy)
+                shutil.copy(str(distribution.locate_file(file)), copy)
         copy_requirements(distribution.requires or [], packages, seen)
 
 

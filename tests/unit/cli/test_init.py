@@ -17,7 +17,7 @@ PROJECTS = {
     "node": ("package.json", 'memory = "4g"'),
     "rust": ("Cargo.toml", 'CARGO_NET_OFFLINE = "true"'),
     "go": ("go.mod", 'GOPROXY = "off"'),
-    "plain": ("README.md", "# Made for any project"),
+    "plain": ("notes.txt", "# Made for any project"),
 }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from coopfile.cli.main import main
+from coopfile.language.settings import BUILT_IN_PROTECT
 
 TEXT = """coop = 1
 files.hide = ["**/.env*"]
@@ -76,6 +77,13 @@ def test_explain_names_lines(capsys: pytest.CaptureFixture[str], project: Path) 
     assert ["limits.memory", '"2g"', "built", "in"] in lines
 
 
+def test_explain_folds_the_built_in_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    """The built-in list of protected paths takes one line, and one per path with -v."""
+    short, long = printed(capsys, "--explain"), printed(capsys, "--explain", "-v")
+    assert short.count("workspace.protect") == 1
+    assert long.count("workspace.protect") == len(BUILT_IN_PROTECT)
+
+
 def test_explain_shows_an_override(capsys: pytest.CaptureFixture[str]) -> None:
     """A user's override shows like any layer, with its line."""
     lines = [line.split() for line in printed(capsys, "--explain", "--as", "signal:1").splitlines()]
@@ -99,9 +107,10 @@ def test_diff_against_a_coopfile(capsys: pytest.CaptureFixture[str], project: Pa
     """--diff says what widens and narrows from the other file to this one, per item."""
     (project / "other").mkdir()
     (project / "other" / "Coopfile").write_text('files.hide = ["b"]\nlimits.memory = "8g"\n')
-    lines = [" ".join(line.split()) for line in printed(capsys, "--diff", "other/Coopfile").splitlines()]
-    assert 'widens network.mode: "none" → "host"' in lines
-    assert 'narrows limits.memory: "8g" → "2g"' in lines
+    text = printed(capsys, "--diff", "other/Coopfile").replace('"', "")
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "widens network.mode: none → host" in lines
+    assert "narrows limits.memory: 8g → 2g" in lines
     assert "widens files.hide: - b" in lines
     assert "narrows files.hide: + **/.env*" in lines
 

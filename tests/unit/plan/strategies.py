@@ -23,20 +23,21 @@ from coopfile.plan.model import (
     Tools,
     Workspace,
 )
+from coopfile.record import Record
 
 _BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-
 # Every text that a command may be, with a bias to what is awkward in JSON and on a terminal.
 TEXT = st.text(
     st.characters(exclude_categories=["Cs", "Cc"], exclude_characters=_BIDI, include_characters="\t\n"),
     min_size=1,
     max_size=8,
-).filter(str.strip) | st.sampled_from(["é", '"', "\\", "a b", "\U0001f600", "-x", "\ue000", "\u2028", "'"])
+).filter(str.strip) | st.sampled_from(["é", '"', "\\", "a b", "\U0001f600", "-x", "\ue000", "a\u2028b", "'"])
 PACKAGES = st.sampled_from(["git", "g++", "a=1-2", "@scope/pkg@^1.2", "x[y]>=3"])
 NAMES = st.sampled_from(["A", "B", "C", "PATH", "API_KEY"])
 # Few and nested, so that paths meet and cover each other.
 PATHS = st.sampled_from(["~/a", "~/a/b", "~/a/b/c", "~/ab", "~/b", "/opt", "/opt/x", "/srv"])
-RELATIVE = st.sampled_from([".git", ".git/hooks", ".gitconfig", "a", "a/b", "**/.env*", "b"])
+RELATIVE = st.sampled_from([".git", ".git/hooks", ".gitconfig", "a", "a/b", "b"])
+GLOBS = RELATIVE | st.sampled_from(["**/.env*", "*.pem", "[!a]?"])
 HOSTS = st.sampled_from(["pypi.org", "github.com", "api.github.com", "deep.api.github.com"])
 ADDRESSES = st.sampled_from(["::1", "10.0.0.1"])
 PORTS = st.integers(1, 65535)
@@ -111,7 +112,7 @@ LEAVES: dict[str, st.SearchStrategy[Any]] = {
     "workspace.protect": unordered(RELATIVE),
     "files.read": unordered(PATHS),
     "files.write": unordered(PATHS),
-    "files.hide": unordered(RELATIVE),
+    "files.hide": unordered(GLOBS),
     "network.mode": st.sampled_from(NETWORK_MODES),
     "network.allow": unordered(HOST_PATTERNS),
     "network.publish": PUBLISHED_LISTS,
@@ -135,7 +136,7 @@ LEAVES: dict[str, st.SearchStrategy[Any]] = {
     "tools.confirm": st.sampled_from(["ask", "never"]),
 }
 
-_SECTIONS = {
+_SECTIONS: dict[str, type[Record]] = {
     "base": Base,
     "packages": Packages,
     "setup": Setup,

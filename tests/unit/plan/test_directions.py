@@ -24,7 +24,7 @@ CASES: dict[str, tuple[Direction, st.SearchStrategy[Any]]] = {
     "growing hosts": (directions.GROWING, strategies.unordered(strategies.HOST_PATTERNS)),
     "growing ports": (directions.GROWING, strategies.PUBLISHED_LISTS),
     "growing read": (directions.GROWING_READ, strategies.unordered(strategies.PATHS)),
-    "shrinking": (directions.SHRINKING, strategies.unordered(strategies.RELATIVE)),
+    "shrinking": (directions.SHRINKING, strategies.unordered(strategies.GLOBS)),
     "differs": (directions.DIFFERS, strategies.ordered(st.sampled_from("ab"))),
     "environment": (directions.ENVIRONMENT, strategies.ENVIRONMENTS),
     "back ends": (directions.BACKENDS, strategies.BACKEND_LISTS),
@@ -66,14 +66,39 @@ def test_a_delta_exactly_where_values_differ(name: str, data: st.DataObject) -> 
 PATHS = strategies.unordered(strategies.PATHS)
 
 
+PROBES = ["~/a", "~/a/x", "~/a/b/x", "~/a/b/c/x", "~/ab/x", "~/b/x", "/opt/y", "/opt/x/y", "/srv/x", "/tmp"]
+
+
+def level(path: str, read: tuple[str, ...], write: tuple[str, ...]) -> int:
+    """What the runner gives of a path: mounts from the outermost to the innermost, writable ones first."""
+    mounts = [*((outer, 2) for outer in write), *((outer, 1) for outer in read)]
+    found = 0
+    for outer, gives in sorted(mounts, key=lambda mount: mount[0].count("/")):
+        if path == outer or path.startswith(outer + "/"):
+            found = gives
+    return found
+
+
 @given(PATHS, PATHS, PATHS, PATHS)
-def test_mirror_of_reading_beside_writing(
-    old: tuple[str, ...], new: tuple[str, ...], old_write: tuple[str, ...], new_write: tuple[str, ...]
+def test_files_are_exact(
+    old: tuple[str, ...], old_write: tuple[str, ...], new: tuple[str, ...], new_write: tuple[str, ...]
 ) -> None:
-    """The mirror holds for the paths to read when those to write change too."""
-    there = directions.GROWING_READ.compare_beside(old, new, old_write, new_write)
-    back = directions.GROWING_READ.compare_beside(new, old, new_write, old_write)
-    assert plain(back) == mirrored(there)
+    """Something widens exactly when some path of the host may be used more than before, and so for less."""
+    read, write = directions.compare_files(old, old_write, new, new_write)
+    kinds = {delta.kind for delta in (*read, *write)}
+    steps = [(level(path, old, old_write), level(path, new, new_write)) for path in PROBES]
+    assert ("widens" in kinds) == any(before < after for before, after in steps)
+    assert ("narrows" in kinds) == any(before > after for before, after in steps)
+
+
+@given(PATHS, PATHS, PATHS, PATHS)
+def test_files_mirror(
+    old: tuple[str, ...], old_write: tuple[str, ...], new: tuple[str, ...], new_write: tuple[str, ...]
+) -> None:
+    """The mirror holds for the paths to read and for those to write, path by path."""
+    there = directions.compare_files(old, old_write, new, new_write)
+    back = directions.compare_files(new, new_write, old, old_write)
+    assert [plain(deltas) for deltas in back] == [mirrored(deltas) for deltas in there]
 
 
 HOST = Variable("A", None, "A")
@@ -210,27 +235,33 @@ def test_steps(direction: Direction, old: Any, new: Any, expected: list[tuple[st
     assert [(delta.kind, delta.old, delta.new) for delta in direction.compare(old, new)] == expected
 
 
-READS = [
-    ("already read", ("~/a",), ("~/a", "~/a/b"), (), (), [("differs", None, "~/a/b")]),
-    ("written before", (), ("~/a",), ("~/a",), (), [("differs", None, "~/a")]),
-    ("written from now on", ("~/a",), (), (), ("~/a",), [("differs", "~/a", None)]),
-    ("below what is written", (), ("~/a/b",), ("~/a",), ("~/a",), [("narrows", None, "~/a/b")]),
-    ("no longer below what is written", ("~/a/b",), (), ("~/a",), ("~/a",), [("widens", "~/a/b", None)]),
-    ("around what is written", (), ("~/a",), ("~/a/b",), ("~/a/b",), [("widens", None, "~/a")]),
-    ("in both lists", (), ("~/a",), ("~/a",), ("~/a",), [("differs", None, "~/a")]),
+FILES: list[tuple[str, str, str, str, str, list[str]]] = [
+    # what, read and write before, read and write after, deltas of reading and writing
+    ("already read", "~/a", "", "~/a ~/a/b", "", ["differs +~/a/b"]),
+    ("from writing to reading", "", "~/a", "~/a", "", ["differs +~/a", "narrows -~/a"]),
+    ("from reading to writing", "~/a", "", "", "~/a", ["differs -~/a", "widens +~/a"]),
+    ("read-only inside", "", "~/a", "~/a/b", "~/a", ["narrows +~/a/b"]),
+    ("no longer read-only inside", "~/a/b", "~/a", "", "~/a", ["widens -~/a/b"]),
+    ("writable inside again", "~/a/b", "~/a", "~/a/b", "~/a ~/a/b/c", ["widens +~/a/b/c"]),
+    ("reading around", "", "~/a/b", "~/a", "~/a/b", ["widens +~/a"]),
+    ("to write what stays read-only", "~/a", "", "~/a", "~/a", ["differs +~/a"]),
+    ("written already", "", "~/a", "", "~/a ~/a/b", ["differs +~/a/b"]),
 ]
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "old_write", "new_write", "expected"), [r[1:] for r in READS], ids=[r[0] for r in READS]
+    ("read", "write", "new_read", "new_write", "expected"),
+    [row[1:] for row in FILES],
+    ids=[row[0] for row in FILES],
 )
-def test_reading_beside_writing(
-    old: tuple[str, ...],
-    new: tuple[str, ...],
-    old_write: tuple[str, ...],
-    new_write: tuple[str, ...],
-    expected: list[tuple[str, Any, Any]],
-) -> None:
-    """The innermost path decides, and writing wins over reading."""
-    deltas = directions.GROWING_READ.compare_beside(old, new, old_write, new_write)
-    assert [(delta.kind, delta.old, delta.new) for delta in deltas] == expected
+def test_files(read: str, write: str, new_read: str, new_write: str, expected: list[str]) -> None:
+    """The innermost path decides, and reading wins where one path is in both lists."""
+    lists = [tuple(text.split()) for text in (read, write, new_read, new_write)]
+    of_reading, of_writing = directions.compare_files(*lists)
+    found = [
+        f"{delta.kind} {'+' if delta.old is None else '-'}{delta.old or delta.new}" for delta in of_reading
+    ]
+    found += [
+        f"{delta.kind} {'+' if delta.old is None else '-'}{delta.old or delta.new}" for delta in of_writing
+    ]
+    assert found == expected

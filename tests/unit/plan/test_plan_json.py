@@ -22,6 +22,7 @@ from tests.unit.plan.strategies import ACCESSES, LEAVES, PLANS
 
 
 @given(PLANS)
+@settings(max_examples=40)
 def test_round_trip(plan: Plan) -> None:
     """A plan's JSON gives the plan back, and the same JSON again."""
     text = to_json(plan)
@@ -30,6 +31,7 @@ def test_round_trip(plan: Plan) -> None:
 
 
 @given(PLANS)
+@settings(max_examples=40)
 def test_canonical_text(plan: Plan) -> None:
     """The text is printable ASCII and line feeds, its keys are sorted and its numbers whole."""
     text = to_json(plan)
@@ -43,6 +45,7 @@ def test_canonical_text(plan: Plan) -> None:
 
 
 @given(PLANS)
+@settings(max_examples=40)
 def test_layout_of_the_text_does_not_matter(plan: Plan) -> None:
     """Other white space and another order of keys mean the same plan, with the same digest."""
     shuffled = json.dumps(json.loads(to_json(plan), object_pairs_hook=lambda pairs: dict(pairs[::-1])))
@@ -109,6 +112,7 @@ def test_access_is_in_the_digest(plan: Plan, access: Access) -> None:
 
 
 @given(PLANS)
+@settings(max_examples=40)
 def test_schema_accepts_plans(plan: Plan) -> None:
     """The committed schema accepts every plan."""
     schema = json.loads(data.text("schema/plan.schema.json"))
@@ -168,9 +172,9 @@ NOT_PLANS = [
     (broken("network", "allow", 0, "port", value=70000), "network.allow.0.port: 70000 is greater"),
     (broken("network", "publish", 0, "host", value=0), "network.publish.0.host: 0"),
     (broken("session", "caches", value=["wheels"]), "session.caches.0: 'wheels' is not one of"),
-    (broken("base", "image", value="debian"), "base.image: 'debian' is not of type"),
+    (broken("base", "image", value="debian"), "base.image: 'debian' is not valid under any"),
     (broken("env", 0, "host", value="EDITOR"), "env.0: "),
-    (broken("env", 0, "value", value=None), "env.0: "),
+    (broken("env", 0, "value", value=None), "env.0"),
     (broken("version", value=PLAN_VERSION + 1), f"version: {PLAN_VERSION} was expected"),
     (broken("access", "trust", value="root"), "access.trust: 'root' is not one of"),
     (broken("files", "read", value=["~/b", "~/a"]), "files.read: the value is not in canonical form"),
