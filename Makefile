@@ -48,7 +48,7 @@ clean: ## remove everything that make made
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-setup:
+setup: ## make .venv ready for development
 	@scripts/setup.sh dev
 
 setup-run:

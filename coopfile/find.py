@@ -68,6 +68,11 @@ def directories(environment: Mapping[str, str]) -> Directories:
     return Directories(*places)
 
 
+def approvals(environment: Mapping[str, str]) -> str:
+    """Return the directory of the recorded approvals."""
+    return directories(environment).state + "/approvals"
+
+
 def home_directory(environment: Mapping[str, str]) -> str:
     """Return the caller's home: $HOME if absolute, else what the account says."""
     home = environment.get("HOME", "")

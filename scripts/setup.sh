@@ -57,13 +57,15 @@ make_venv() {
     "$python" -m venv --clear "$venv"
 }
 
-# A change of pyproject.toml, or a move of the checkout, installs anew.
-key="$(cksum <pyproject.toml) $PWD"
+# A change of what pyproject.toml says of the project (not of its tools), or a move of
+# the checkout, installs anew.
+key="$(sed '/^\[tool\./,$d' pyproject.toml | cksum) $PWD"
 
 ready() { [ -f "$venv/.ready-$1" ] && [ "$(cat "$venv/.ready-$1")" = "$key" ]; }
 
 install() {
     ready "$1" && return
+    [ -z "${COOP_WORKSPACE:-}" ] || fail "$venv is not ready; run make setup outside the sandbox first"
     "$venv/bin/python" -c 'import pip' >/dev/null 2>&1 || make_venv
     # Dependency groups need pip 25.1; it also writes a console script that starts faster.
     pip="$venv/bin/python -m pip -qq --disable-pip-version-check --no-input"
@@ -79,7 +81,7 @@ install() {
 
 system() {
     missing=
-    for package in bubblewrap git gcc libc6-dev iproute2 util-linux procps; do
+    for package in bubblewrap git gcc libc6-dev iproute2 util-linux procps zsh fish; do
         status=$(dpkg-query --show --showformat '${db:Status-Status}' "$package" 2>/dev/null || true)
         [ "$status" = installed ] || missing="$missing $package"
     done

@@ -26,6 +26,9 @@ def tell(error: CoopError, *, as_json: bool) -> None:
     if isinstance(error, CoopfileError):
         output.emit(render(error.diagnostics, color=color), sys.stderr)
         return
-    output.emit(f"coop: {output.paint('error:', 'red', color)} {output.safe(error.message)}", sys.stderr)
+    first, *more = error.message.split("\n")
+    output.emit(f"coop: {output.paint('error:', 'red', color)} {output.safe(first)}", sys.stderr)
+    for line in more:
+        output.emit(f"      {output.safe(line)}", sys.stderr)
     if error.remedy:
         output.emit(f"      {output.paint('help:', 'cyan', color)} {output.safe(error.remedy)}", sys.stderr)

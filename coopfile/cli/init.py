@@ -28,6 +28,7 @@ class Kind(Record):
     ``read`` and ``write`` are places below the home where its tools and caches are
     kept when they are not under /usr, as paths that begin with ``~/``; ``bin`` are
     the directories of programs among them. ``variables`` are name, value, reason.
+    ``memory`` and ``tmp`` are what large builds may need, in GiB.
     """
 
     title: str
@@ -177,8 +178,8 @@ def render(found: Found) -> str:
         if found.bin
         else "",
         variables=[variable for kind in found.kinds for variable in kind.variables],
-        memory=f"{max([2, *(kind.memory for kind in found.kinds)])}g",
-        tmp=f"{max([1, *(kind.tmp for kind in found.kinds)])}g",
+        memory=max([0, *(kind.memory for kind in found.kinds)]),
+        tmp=max([0, *(kind.tmp for kind in found.kinds)]),
     )
 
 

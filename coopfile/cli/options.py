@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+    from typing import Any
 
     from coopfile.compile import Request
 
@@ -52,7 +53,7 @@ _WITH_VALUE = {
 
 def quick_run(argv: Sequence[str]) -> RunOptions | None:
     """Parse the arguments after ``run`` if they are of the plainest form, else None."""
-    named: dict[str, str] = {}
+    named: dict[str, Any] = {}
     assignments: list[str] = []
     quiet = verbose = 0
     position = 0

@@ -7,7 +7,7 @@ import sys
 import time
 
 from coopfile.errors import CoopError, UsageError
-from coopfile.find import directories, find, home_directory
+from coopfile.find import approvals, directories, find, home_directory
 from coopfile.plan import cache
 from coopfile.plan.bind import Host, bind
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import argparse
 
     from coopfile.cli.options import RunOptions
+    from coopfile.compile import Compiled
     from coopfile.find import Project
     from coopfile.native.runner import Prepared
     from coopfile.plan.bind import Launch
@@ -84,9 +85,32 @@ def recall(project: Project, options: RunOptions) -> Plan:
         from coopfile.cli.options import request
         from coopfile.compile import compile_project
 
-        plan = compile_project(request(options), project=project).plan
+        compiled = compile_project(request(options), project=project)
+        require_approval(compiled)
+        plan = compiled.plan
         cache.store(own.cache, key, plan, project.places)
     return plan
+
+
+def require_approval(compiled: Compiled) -> None:
+    """Ask on a terminal whether the project may widen its sandbox; elsewhere refuse if it does."""
+    from coopfile.access import approval
+
+    directory = approvals(os.environ)
+    changes = approval.unapproved(compiled, directory)
+    if not changes:
+        return
+    needed = approval.ApprovalError(compiled.project.root, changes, compiled.settings)
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise needed
+    from coopfile.cli.output import safe
+
+    question = f"allow this for {safe(compiled.project.root)}? [y/N] "
+    sys.stderr.write("\n".join(map(safe, needed.message.split("\n"))) + f"\n{question}")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise needed
+    approval.approve(compiled, directory)
 
 
 def prepare(plan: Plan, project: Project, command: tuple[str, ...]) -> Prepared:

@@ -107,7 +107,7 @@ SETTINGS: tuple[Setting, ...] = (
         None,
         REPLACE,
         wider.DIFFERS,
-        "An OCI image to build the root file system from. Without it the sandbox has the host's own tools, read-only.",
+        "An OCI image to build the root file system from. Without it: the host's own tools, read-only.",
         '"debian:bookworm-slim"',
     ),
     _packages("apt", '["git", "ripgrep"]'),
@@ -195,8 +195,8 @@ SETTINGS: tuple[Setting, ...] = (
         "none",
         REPLACE,
         wider.Ranked(*NETWORK_MODES),
-        "none: loopback only. proxy: the hosts of `allow` only. veth: the internet, not your LAN nor this machine. "
-        "host: the host's network.",
+        "none: loopback only. proxy: the hosts of `allow` only. veth: the internet, not your LAN nor "
+        "this machine. host: the host's network.",
         '"veth"',
     ),
     _strings(
@@ -249,7 +249,8 @@ SETTINGS: tuple[Setting, ...] = (
         (),
         MERGE,
         wider.ENVIRONMENT,
-        'Environment variables: a text, or { host = "NAME" } for the host\'s value, read at launch and never stored.',
+        'Environment variables: a text, or { host = "NAME" } for the host\'s value, '
+        "read at launch and never stored.",
         '{ EDITOR = "vi", ANTHROPIC_API_KEY = { host = "ANTHROPIC_API_KEY" } }',
     ),
     Setting(
@@ -321,7 +322,7 @@ SETTINGS: tuple[Setting, ...] = (
         ("auto",),
         REPLACE,
         wider.BACKENDS,
-        "What enforces the plan: one back end, or a list in order of preference. auto: the first that will do.",
+        "What enforces the plan: a back end, or a list in order of preference. auto: the first that will do.",
         '["native", "podman"]',
     ),
     Setting(

@@ -44,7 +44,8 @@ _TAKEN = ("/proc", "/dev", "/sys", "/run")
 class Layout(Record):
     """The operations, what has to be held on the host meanwhile, and what was left out.
 
-    ``guards`` come after ``operations``, when the places are held. ``held`` are (real directory, relative paths) whose places are kept by placeholders;
+    ``guards`` come after ``operations``, when the places are held. ``held`` are
+    (real directory, relative paths) whose places are kept by placeholders;
     ``landlock`` are (path inside, writable) of what may be used; ``skipped`` says which
     of the plan's paths this host does not have.
     """

@@ -239,7 +239,7 @@ class Proc(Operation):
             syscalls.mount("proc", "./proc", "proc", flags)
         except PermissionError:
             raise CoopError(
-                "the kernel refuses to mount /proc, since parts of the host's own are hidden, as in containers",
+                "the kernel refuses to mount /proc: parts of the host's own are hidden, as in containers",
                 "run the container with an unmasked /proc (docker: --security-opt systempaths=unconfined)",
             ) from None
         proc = tree.directory("/proc")

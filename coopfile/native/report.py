@@ -6,6 +6,7 @@ that it arrives whole: kind, text and remedy, separated by NUL, ended by a recor
 
 from __future__ import annotations
 
+import errno
 import os
 
 from coopfile.errors import CoopError
@@ -44,6 +45,9 @@ def send_error(descriptor: int, error: BaseException) -> None:
     """Report an exception that ended the set-up of a sandbox."""
     if isinstance(error, CoopError):
         send(descriptor, Message(FAILURE, error.message, error.remedy))
+    elif isinstance(error, OSError) and error.errno == errno.ENOSYS:
+        text = f"this kernel has no system call {error.filename}: Linux {os.uname().release}"
+        send(descriptor, Message(FAILURE, text, "the native back end needs Linux 5.12 or newer"))
     elif isinstance(error, OSError):
         where = f" ({error.filename})" if error.filename else ""
         send(descriptor, Message(FAILURE, f"setting up the sandbox failed: {error.strerror}{where}"))

@@ -1,9 +1,9 @@
 """Plans that were compiled before, so that a run need not compile them again.
 
 An entry is keyed by everything a plan is made of: the version, the files by their
-stamps, the options, the COOP_ variables. It is stored with marshal, which is fast and
-safe only on bytes that nobody else wrote: entries that others own or can write are
-not read. A damaged entry is a miss.
+stamps, the options, the COOP_ variables, the state of the approvals. It is stored with
+marshal, which is fast and safe only on bytes that nobody else wrote: entries that
+others own or can write are not read. A damaged entry is a miss.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 import zlib
 
 from coopfile import __version__
+from coopfile.find import approvals
 from coopfile.plan.model import PLAN_VERSION, from_data, to_data
 
 TYPE_CHECKING = False
@@ -34,7 +35,11 @@ def key(project: Project, options: tuple[Any, ...], environment: Mapping[str, st
     """Return all that a plan depends on, as plain values."""
     files = tuple((place.layer, place.path, place.name, place.stamp) for place in project.places)
     variables = tuple(sorted(item for item in environment.items() if item[0].startswith("COOP_")))
-    return (__version__, PLAN_VERSION, sys.hexversion, project.root, files, options, variables)
+    try:
+        approved = os.stat(approvals(environment)).st_mtime_ns
+    except OSError:
+        approved = 0
+    return (__version__, PLAN_VERSION, sys.hexversion, approved, project.root, files, options, variables)
 
 
 def load(directory: str, wanted: tuple[Any, ...]) -> Plan | None:

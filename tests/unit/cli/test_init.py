@@ -10,11 +10,13 @@ import tomli
 
 from coopfile.cli import init
 from coopfile.cli.main import main
+from coopfile.compile import Request, compile_project
 from coopfile.errors import CoopError
+from coopfile.plan.compare import compare, widening
 
 PROJECTS = {
     "python": ("pyproject.toml", 'path = "host"'),
-    "node": ("package.json", 'memory = "4g"'),
+    "node": ("package.json", "# 4g suits large builds"),
     "rust": ("Cargo.toml", 'CARGO_NET_OFFLINE = "true"'),
     "go": ("go.mod", 'GOPROXY = "off"'),
     "plain": ("notes.txt", "# Made for any project"),
@@ -23,7 +25,7 @@ PROJECTS = {
 
 @pytest.mark.parametrize("kind", PROJECTS)
 def test_starter_fits_and_passes_check(kind: str, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """For each kind of project the file names its evidence, has what that kind needs, and is clean."""
+    """The file names its evidence, has what that kind of project needs, is clean and widens nothing."""
     evidence, line = PROJECTS[kind]
     (project / evidence).touch()
     assert main(["init"]) == 0
@@ -34,6 +36,8 @@ def test_starter_fits_and_passes_check(kind: str, project: Path, capsys: pytest.
     capsys.readouterr()
     assert main(["check"]) == 0
     assert capsys.readouterr().out == "no problems found\n"
+    empty = compile_project(Request(str(project.parent))).plan
+    assert widening(compare(empty, compile_project(Request(str(project))).plan)) == ()
 
 
 def test_several_kinds_at_once(project: Path) -> None:
@@ -44,7 +48,7 @@ def test_several_kinds_at_once(project: Path) -> None:
     assert [kind.title for kind in found.kinds] == ["Python", "Node"]
     document = tomli.loads(init.render(found))
     assert document["workspace"]["path"] == "host"
-    assert document["limits"]["memory"] == "4g"
+    assert "4g suits" in init.render(found)
 
 
 def test_tools_of_the_home_are_suggested_but_not_given(tmp_path: Path, project: Path) -> None:

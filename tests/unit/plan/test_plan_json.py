@@ -77,10 +77,11 @@ def fields(record: Record, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], 
     found: dict[tuple[str, ...], Any] = {}
     for name in record._fields:
         value = getattr(record, name)
-        found[(*path, name)] = value
+        here = (*path, name)
+        found[here] = value
         for index, item in enumerate(value if isinstance(value, tuple) else (value,)):
             if isinstance(item, Record):
-                found |= fields(item, (*path, name, str(index)))
+                found |= fields(item, (*here, str(index)))
     return found
 
 

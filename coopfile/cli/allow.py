@@ -1,0 +1,73 @@
+"""``coop allow``: approve what a project's Coopfile gives beyond the defaults."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from coopfile.access import approval
+from coopfile.cli import output
+from coopfile.cli.options import request
+from coopfile.compile import Compiled, compile_project
+from coopfile.find import approvals, find
+from coopfile.plan import canonical
+
+SUMMARY = "approve what this project's Coopfile gives the sandbox beyond the defaults"
+EPILOG = """examples:
+  coop allow                 show what the Coopfile widens, and approve it
+  coop allow --show          show it only
+  coop allow --list          every project that was approved
+  coop allow --revoke        ask again from now on
+
+An approval is of the content: an edit of the Coopfile that widens more needs a new one.
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this verb's options."""
+    view = parser.add_mutually_exclusive_group()
+    view.add_argument(
+        "--show", action="store_true", help="show what is not approved yet; 1 if there is anything"
+    )
+    view.add_argument("--list", action="store_true", help="show every approved project")
+    view.add_argument("--revoke", action="store_true", help="forget this project's approval")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Show, approve, list or revoke."""
+    directory = approvals(os.environ)
+    if options.list:
+        found = approval.every(directory)
+        if options.json:
+            output.emit_json(
+                [{"project": item.root, "digest": canonical.digest(item.plan)} for item in found]
+            )
+        else:
+            output.emit("\n".join(output.safe(item.root) for item in found) or "nothing is approved")
+        return 0
+    if options.revoke:
+        root = find(options.directory, options.file, os.environ).root
+        gone = approval.revoke(directory, root)
+        output.emit("revoked" if gone else "there was no approval")
+        return 0
+    compiled = compile_project(request(options))
+    changes = approval.unapproved(compiled, directory)
+    if options.json:
+        output.emit_json([change.describe() for change in changes])
+    elif changes:
+        output.emit("\n".join(approval.describe(changes, compiled.settings)))
+    if options.show:
+        return 1 if changes else 0
+    return _approve(compiled, directory, bool(changes), quiet=bool(options.quiet or options.json))
+
+
+def _approve(compiled: Compiled, directory: str, needed: bool, *, quiet: bool) -> int:
+    if needed:
+        approval.approve(compiled, directory)
+    if not quiet:
+        output.emit(
+            "approved"
+            if needed
+            else "nothing to approve: nothing more than the defaults, or approved already"
+        )
+    return 0
