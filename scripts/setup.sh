@@ -16,11 +16,12 @@ fail() {
 
 as_root() { [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; }
 
-apt() {
-    # The lists may be missing (fresh container) or stale, so they are read once.
-    DEBIAN_FRONTEND=noninteractive apt-get update -qq </dev/null >/dev/null &&
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" </dev/null >/dev/null
-}
+apt() (
+    # The lists may be missing (fresh container) or stale, so they are read first.
+    export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1
+    apt-get update -qq </dev/null >/dev/null &&
+        apt-get install -y -qq --no-install-recommends "$@" </dev/null >/dev/null
+)
 
 recent_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1; }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coopfile.errors import UsageError
 from coopfile.language.settings import TRUST_LEVELS
+from coopfile.language.values import BadValue, Identity
 from coopfile.plan.model import Access
 from coopfile.record import Record
 
@@ -70,13 +71,12 @@ def access_for(
 
 
 def check_identity(identity: str) -> None:
-    """Refuse an identity that is not ``channel:sender``, both printable and without spaces."""
-    channel, _, sender = identity.partition(":")
-    if not (channel and sender and identity.isprintable() and " " not in identity):
-        raise UsageError(
-            f"not an identity: {identity!r}",
-            "an identity is channel:sender, such as terminal:default or signal:+15555550100",
-        )
+    """Refuse what could not stand in a user's ``match``. Raises UsageError."""
+    try:
+        Identity().parse(identity)
+    except BadValue as error:
+        help = error.help or "an identity is channel:sender, such as terminal:default"
+        raise UsageError(error.message, help) from None
 
 
 def lowered(trust: str, ceiling: str) -> str:

@@ -110,28 +110,13 @@ def _flags(options: Iterable[Option]) -> str:
 
 def bash(common: tuple[Option, ...], verbs: tuple[Verb, ...]) -> str:
     """Return a script for bash 4 or newer; it does not need the bash-completion package."""
-    valued = sorted(
-        {
-            flag
-            for options in (common, *(verb.options for verb in verbs))
-            for option in options
-            if option.value
-            for flag in option.flags
-        }
-    )
-    values: dict[str, str] = {}
-    for options in (common, *(verb.options for verb in verbs)):
-        for option in options:
-            if option.value is None:
-                continue
-            if option.choices:
-                action = f'COMPREPLY=($(compgen -W "{" ".join(option.choices)}" -- "$cur"))'
-            else:
-                kind = {"file": "-f", "directory": "-d"}.get(option.value)
-                action = f'mapfile -t COMPREPLY < <(compgen {kind} -- "$cur")' if kind else ":"
-            values.setdefault(action, "")
-            names = values[action].split("|") if values[action] else []
-            values[action] = "|".join([*names, *(flag for flag in option.flags if flag not in names)])
+    # What to offer after an option, and the options that it is offered after.
+    values: dict[str, list[str]] = {}
+    for option in (option for options in (common, *(verb.options for verb in verbs)) for option in options):
+        if option.value is not None:
+            flags = values.setdefault(_bash_values(option), [])
+            flags += [flag for flag in option.flags if flag not in flags]
+    valued = sorted({flag for flags in values.values() for flag in flags})
     lines = [
         "# bash completion for coop; made by `coop completion bash`",
         "_coop() {",
@@ -165,7 +150,7 @@ def bash(common: tuple[Option, ...], verbs: tuple[Verb, ...]) -> str:
         "        return",
         "    fi",
         "    case $prev in",
-        *(f"    {names}) {action}; return ;;" for action, names in values.items()),
+        *(f"    {'|'.join(flags)}) {action}; return ;;" for action, flags in values.items()),
         "    esac",
         '    if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "$flags" -- "$cur"))',
         '    elif [[ $rest == file ]]; then mapfile -t COMPREPLY < <(compgen -f -- "$cur")',
@@ -175,6 +160,13 @@ def bash(common: tuple[Option, ...], verbs: tuple[Verb, ...]) -> str:
         "complete -o filenames -F _coop coop",
     ]
     return "\n".join(lines)
+
+
+def _bash_values(option: Option) -> str:
+    if option.choices:
+        return f'COMPREPLY=($(compgen -W "{" ".join(option.choices)}" -- "$cur"))'
+    kind = {"file": "-f", "directory": "-d"}.get(option.value or "")
+    return f'mapfile -t COMPREPLY < <(compgen {kind} -- "$cur")' if kind else ":"
 
 
 def zsh(common: tuple[Option, ...], verbs: tuple[Verb, ...]) -> str:
@@ -232,7 +224,9 @@ def fish(common: tuple[Option, ...], verbs: tuple[Verb, ...]) -> str:
         if verb.words:
             lines.append(f"complete -c coop -n {_fish_quote(seen)} -a {_fish_quote(' '.join(verb.words))}")
         if verb.rest == "command":
-            lines.append(f"complete -c coop -n {_fish_quote(seen)} -a '(__fish_complete_subcommand)'")
+            lines.append(
+                f"complete -c coop -n {_fish_quote(seen)} -a '(__fish_complete_subcommand --fcs-skip=3)'"
+            )
         elif verb.rest == "file":
             lines.append(f"complete -c coop -n {_fish_quote(seen)} -F")
     return "\n".join(lines)

@@ -30,6 +30,8 @@ _EPILOG = """examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        _open_streams()
     try:
         return _dispatch(arguments)
     except CoopError as error:
@@ -52,6 +54,15 @@ def entry() -> NoReturn:
     except OSError:
         status = status or 125
     os._exit(status)
+
+
+def _open_streams() -> None:
+    """Give the streams that the caller closed to /dev/null: there may be something to tell."""
+    from coopfile.native.runner import ensure_streams
+
+    ensure_streams()
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
 
 
 def _dispatch(arguments: list[str]) -> int:

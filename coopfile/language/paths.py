@@ -17,6 +17,9 @@ _KERNELS = ("/proc", "/sys", "/dev")
 _GLOBS_ONLY = "only files.hide takes globs; name the path itself, or the directory that holds it"
 
 
+_SET = re.compile(r"\[([!^][^\[\]]+|[^!^\[\]][^\[\]]*)\]")
+
+
 class HostPath(ValueType):
     """A path of the host: absolute, or ``~/…`` for one below the caller's home. Typed: a str.
 
@@ -128,7 +131,7 @@ class HideGlob(ValueType):
 
     @staticmethod
     def _check_part(part: str) -> None:
-        plain = re.sub(r"\[[!^]?[^\[\]]+\]", "", part)
+        plain = re.sub(_SET, "", part)
         if "[" in plain or "]" in plain:
             raise BadValue(
                 f"{quoted(part)} has a [ or ] without its other half", "a set is written [abc] or [!abc]"
@@ -142,7 +145,7 @@ class HideGlob(ValueType):
                 f"braces have no meaning in a glob: {quoted(part)}",
                 "write one glob for each; [{] stands for a brace",
             )
-        for members in re.findall(r"\[[!^]?([^\[\]]+)\]", part):
+        for members in (found[found[0] in "!^" :] for found in re.findall(_SET, part)):
             if re.search(r"--|&&|\|\||~~", members):
                 raise BadValue(f"{quoted(members)} is not a set of characters", "name each character once")
             for low, high in re.findall(r"(.)-(.)", members):
@@ -223,7 +226,10 @@ def _normal(text: str, whole: str) -> str:
             f"{quoted(whole)} is too long",
             f"{_NAME_MAX} bytes for a name and {_PATH_MAX} for a path are the most",
         )
-    return "/".join(parts)
+    path = "/".join(parts)
+    if path != path.strip():
+        raise BadValue(f"{quoted(whole)} begins or ends with a space", f"write {quoted(path.strip())}")
+    return path
 
 
 def _within(path: str, roots: tuple[str, ...]) -> str | None:

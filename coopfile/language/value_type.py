@@ -15,7 +15,7 @@ _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\
 
 
 # Line and paragraph separator, which YAML takes for the end of a line.
-_BREAKS = frozenset("\u2028\u2029")
+_BREAKS = "\u2028\u2029"
 
 
 class Problem(Record):
@@ -103,10 +103,9 @@ def check_string(raw: object, what: str, example: str, multiline: bool = False) 
     """
     if not isinstance(raw, str):
         raise BadValue(f"expected {what}, a string such as {example}, not {describe(raw)}")
-    for char in raw:
-        if (not _harmless(char) and not (multiline and char in "\t\n")) or (
-            char in _BREAKS and not multiline
-        ):
+    allowed, refused = ("\t\n", "") if multiline else ("", _BREAKS)
+    for char in "" if raw.isprintable() else raw:
+        if char in refused or not (_harmless(char) or char in allowed):
             raise BadValue(f"{what} may not have {character(char)} in it")
     if not multiline and not raw.strip():
         raise BadValue(f"{what} may not be empty", f"such as {example}")

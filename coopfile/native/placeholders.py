@@ -49,7 +49,7 @@ class Placeholders:
         Nothing is made where the sandbox cannot make anything either: on a read-only
         file system, or in a directory of someone else's that the caller may not write.
         """
-        directories: dict[str, int] = {"": root}
+        directories: dict[str, int | None] = {"": root}
         mask = os.umask(0)
         try:
             for path in paths:
@@ -57,15 +57,19 @@ class Placeholders:
         finally:
             os.umask(mask)
             for walked, descriptor in directories.items():
-                if walked:
+                if walked and descriptor is not None:
                     os.close(descriptor)
 
-    def _reserve(self, directories: dict[str, int], parts: list[str]) -> None:
+    def _reserve(self, directories: dict[str, int | None], parts: list[str]) -> None:
+        """Walk to where a path ends or is missing. None in ``directories`` marks an end met before."""
         walked = ""
         for name in parts:
             parent, walked = directories[walked], f"{walked}/{name}" if walked else name
+            if parent is None:
+                return
             if walked in directories:
                 continue
+            directories[walked] = None
             try:
                 descriptor = syscalls.openat2(
                     parent, name, syscalls.O_PATH | os.O_NOFOLLOW, syscalls.RESOLVE_NO_SYMLINKS
@@ -86,8 +90,10 @@ class Placeholders:
     def _hold(self, parent: int, name: str) -> None:
         """Create or adopt one placeholder and keep a shared lock on it."""
         for _ in range(_TRIES):
+            made = False
             try:
                 os.mkdir(name, MODE, dir_fd=parent)
+                made = True
             except FileExistsError:
                 pass
             except OSError as error:
@@ -105,7 +111,13 @@ class Placeholders:
                 return  # replaced by something real; protecting that is the caller's next step
             if not is_placeholder(os.fstat(descriptor)):
                 os.close(descriptor)
-                return
+                if not made:
+                    return
+                os.rmdir(name, dir_fd=parent)
+                raise CoopError(
+                    f"cannot hold the place of the protected path {name}: its file system keeps no modes",
+                    "keep the workspace on a file system of Linux",
+                )
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -73,7 +73,7 @@ def run(prepared: Prepared, *, timeout: float | None = None) -> Outcome:
     Signals that the caller gets are forwarded. ``timeout`` is in seconds; at its end
     the command is asked to end, and after a grace period made to.
     """
-    _ensure_streams()
+    ensure_streams()
     gc.disable()  # a collection in a child would copy every page it looks at
     receive, send = os.pipe()
     mask = signals.block()
@@ -103,7 +103,7 @@ def run(prepared: Prepared, *, timeout: float | None = None) -> Outcome:
     return Outcome(TIMED_OUT if timed_out else status, tuple(notes))
 
 
-def _ensure_streams() -> None:
+def ensure_streams() -> None:
     """Open what the caller closed of the three streams, so that no pipe of ours takes its number."""
     while (descriptor := os.open("/dev/null", os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)

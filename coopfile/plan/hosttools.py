@@ -9,7 +9,8 @@ from __future__ import annotations
 # Read-only.
 TOOLS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 
-# What programs need of /etc; nothing here names an account's secrets or a service's.
+# What programs need of /etc; nothing here holds secrets of an account or a service, not even
+# root's own, which root's sandbox could read (/etc/ssl/private).
 ETC = (
     "alternatives",
     "bash.bashrc",
@@ -23,13 +24,18 @@ ETC = (
     "mime.types",
     "os-release",
     "perl",
-    "pki",
+    "pki/ca-trust",
+    "pki/tls/cert.pem",
+    "pki/tls/certs",
+    "pki/tls/openssl.cnf",
     "profile",
     "profile.d",
     "protocols",
     "python3",
     "services",
-    "ssl",
+    "ssl/cert.pem",
+    "ssl/certs",
+    "ssl/openssl.cnf",
     "timezone",
 )
 

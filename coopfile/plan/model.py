@@ -116,7 +116,8 @@ class Access(Record):
     """Who asks: the matched user, the trust after the place's ceiling, and what that gives.
 
     ``user`` is None for an identity that no user matches; ``sandboxed`` tells
-    whether tool calls run in the sandbox. The table is design section 11's.
+    whether the trust asks for tool calls in the sandbox, which they are unless
+    ``sandbox.enabled`` is off for all. The table is design section 11's.
     """
 
     user: str | None

@@ -74,7 +74,9 @@ def test_example(path: Path, plans: SnapshotAssertion) -> None:
 
 
 @pytest.mark.parametrize(
-    "identity", ["signal:+15555550100", "signal:+15555550123", "irc:stranger"], ids=["bob", "guest", "stranger"]
+    "identity",
+    ["signal:+15555550100", "signal:+15555550123", "irc:stranger"],
+    ids=["bob", "guest", "stranger"],
 )
 def test_team_example_by_user(identity: str, plans: SnapshotAssertion) -> None:
     """Who asks decides: the users of the team example get the reviewed plans."""

@@ -138,6 +138,7 @@ def test_sender_may_hold_colons() -> None:
         "terminal:",
         ":default",
         "a b:c",
+        "signal:*",
         "a:b c",
         "a:b\n",
         "a:\x1b[2J",

@@ -8,9 +8,12 @@ import pytest
 
 from coopfile.errors import UsageError
 from coopfile.language.items import HostPattern, ImageReference, Variable
+from coopfile.language.reading import read
+from coopfile.language.sources import Source
 from coopfile.plan.bind import Host, bind
 from coopfile.plan.explain import COOP_SETS, Action, Verdict, explain
 from coopfile.plan.model import Plan
+from coopfile.plan.resolve import resolve
 from tests.unit.plan.samples import ACCESS, PLAN, with_leaf
 
 HOME = "/home/alice"
@@ -274,3 +277,35 @@ def test_nonsense_is_refused(verb: str, target: str, message: str) -> None:
     """A question that makes no sense is wrong usage, not a verdict."""
     with pytest.raises(UsageError, match=message):
         ask(BASE, verb, target)
+
+
+def test_the_line_that_decides() -> None:
+    """With the settings at hand, a verdict names the line of the very item that decides."""
+    text = b"""[files]
+read = [
+  "~/.gitconfig",
+  "~/.config/app",
+]
+hide = ["**/.env*"]
+[env]
+KEY = { host = "KEY" }
+[network]
+mode = "proxy"
+allow = ["pypi.org",
+         "*.github.com"]
+"""
+    settings = read([Source("project", "Coopfile", text)]).settings()
+    found = resolve(settings)
+
+    def origin(verb: str, target: str) -> str | None:
+        action = Action(verb, target)
+        return explain(found, action, home=HOME, workspace=WORKSPACE, settings=settings).origin
+
+    assert origin("read", "~/.config/app/x") == "Coopfile:4"
+    assert origin("read", "~/.gitconfig") == "Coopfile:3"
+    assert origin("read", ".env") == "Coopfile:6"
+    assert origin("env", "KEY") == "Coopfile:8"
+    assert origin("connect", "localhost") == "Coopfile:10"
+    assert origin("connect", "api.github.com") == "Coopfile:12"
+    assert origin("write", "Coopfile") == origin("write", "src") == "built in"
+    assert origin("read", "~/.ssh/id_rsa") is None

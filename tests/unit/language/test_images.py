@@ -1,0 +1,95 @@
+"""Image references, read as Docker reads them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coopfile.language.items import ImageReference
+from coopfile.language.values import BadValue, Image
+
+HEX = "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "full"),
+    [
+        ("debian", "docker.io/library/debian:latest"),
+        ("debian:bookworm-slim", "docker.io/library/debian:bookworm-slim"),
+        ("team/app", "docker.io/team/app:latest"),
+        ("docker.io/debian", "docker.io/library/debian:latest"),
+        ("index.docker.io/debian", "docker.io/library/debian:latest"),
+        ("docker.io/library/debian:12", "docker.io/library/debian:12"),
+        ("ghcr.io/owner/app:1.2", "ghcr.io/owner/app:1.2"),
+        ("localhost/app", "localhost/app:latest"),
+        ("localhost:5000/app", "localhost:5000/app:latest"),
+        ("registry:5000/a/b/c:t", "registry:5000/a/b/c:t"),
+        ("[::1]:5000/app", "[::1]:5000/app:latest"),
+        ("GHCR.io/app", "ghcr.io/app:latest"),
+        (f"debian@sha256:{HEX}", f"docker.io/library/debian@sha256:{HEX}"),
+        (f"debian:12@sha256:{HEX}", f"docker.io/library/debian:12@sha256:{HEX}"),
+        ("a__b/c-d.e", "docker.io/a__b/c-d.e:latest"),
+    ],
+)
+def test_a_reference_is_completed_as_docker_does(text: str, full: str) -> None:
+    """Registry, library and tag are filled in; a digest needs no tag."""
+    assert str(Image().parse(text)) == full
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (f"debian@sha256:{HEX[:12]}", "this one has 12"),
+        (f"debian@sha256:{HEX}0", "this one has 65"),
+        (f"debian@sha256:{HEX.upper()}", "hexadecimal"),
+        ("debian@", "digest"),
+        ("debian@sha256", "digest"),
+        (f"debian@sha512:{HEX}", "sha256"),
+        ("Debian", "lower case"),
+        ("team/App:1", "lower case"),
+        ("debian:", "tag"),
+        ("debian:-x", "tag"),
+        ("debian:" + "x" * 129, "tag"),
+        ("oci:/images/x", "local files"),
+        ("docker-archive:x.tar", "local files"),
+        ("docker://debian", "address"),
+        ("https://ghcr.io/a/b", "address"),
+        ("localhost:99999/app", "port"),
+        ("-debian", "name"),
+        ("a//b", "name"),
+        ("/debian", "name"),
+        ("a/", "name"),
+        ("a b", "not an image"),
+        ("ex ample.com/a", "not an image"),
+        ("deb\0ian", "NUL"),
+        ("débian", "name"),
+        (HEX, "id"),
+        ("a" * 300, "too long"),
+        ("ghcr..io/app", "registry"),
+        ("", "empty"),
+    ],
+)
+def test_what_is_no_reference_is_refused_with_the_reason(text: str, part: str) -> None:
+    """The message names the part that is wrong."""
+    with pytest.raises(BadValue) as error:
+        Image().parse(text)
+    assert part in error.value.message
+
+
+@pytest.mark.parametrize("raw", [None, True, 1, [], {}])
+def test_an_image_is_a_string(raw: object) -> None:
+    """Every other type is refused."""
+    with pytest.raises(BadValue):
+        Image().parse(raw)
+
+
+@given(st.text(alphabet=st.sampled_from("abA0.:/@-_[]sha256 "), max_size=30))
+def test_a_reference_in_full_is_itself(text: str) -> None:
+    """Completing a complete reference changes nothing."""
+    try:
+        reference: ImageReference = Image().parse(text)
+    except BadValue:
+        return
+    assert Image().parse(str(reference)) == reference
+    assert (reference.tag is None) <= (reference.digest is not None)
