@@ -6,7 +6,7 @@ PYTHON_IN := $(VENV)/bin/python
 PYTEST := $(PYTHON_IN) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run setup-system demo test check lint types unit kernel wheel bench docs format clean
+.PHONY: help setup setup-run setup-system demo test check lint types unit kernel wheel pythons bench docs format clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ kernel: setup setup-system ## the tests that run real sandboxes
 wheel: setup ## build the wheel and run coop from it
 	$(PYTEST) -q tests/wheel
 
+pythons: ## unit and wheel tests on every CPython of this machine
+	@scripts/pythons.sh
+
 bench: setup-run ## measure coop run beside bubblewrap, podman, docker, runsc and srt
 	@$(PYTHON_IN) -m bench
 
@@ -45,7 +48,7 @@ format: setup ## format the code
 	$(PYTHON_IN) -m ruff format .
 
 clean: ## remove everything that make made
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-3.* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 setup: ## make .venv ready for development

@@ -38,6 +38,7 @@ class Request(Record):
 class Compiled(Record):
     """A plan and all it came from."""
 
+    request: Request
     plan: Plan
     settings: Settings
     reading: Reading
@@ -66,4 +67,4 @@ def compile_project(
     exceeded = exceeding(reading, settings, plan)
     if exceeded:
         raise CoopfileError(exceeded)
-    return Compiled(plan, settings, reading, project, user)
+    return Compiled(request, plan, settings, reading, project, user)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NAME = "Coopfile"
+_LOCAL = ".local"
 LARGEST = 1 << 20  # bytes; a Coopfile is a page or two
 
 
@@ -42,8 +43,13 @@ class Project(Record):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The real paths that no sandbox may change: what the next plan is made of."""
-        return tuple(os.path.realpath(place.path) for place in self.places)
+        """The paths that no sandbox may change or make: what the next plan is made of."""
+        paths = [os.path.realpath(place.path) for place in self.places]
+        for place in self.places:
+            if place.layer == "project":
+                directory, name = os.path.split(place.path)
+                paths.append(f"{os.path.realpath(directory)}/{name}{_LOCAL}")
+        return tuple(dict.fromkeys(paths))
 
 
 class Directories(Record):
@@ -115,7 +121,9 @@ def find(directory: str, file: str | None, environment: Mapping[str, str]) -> Pr
             _check_owner(place, current)
             root = current
             places.append(place)
-            places += _local(place)
+            for local in _local(place):
+                _check_owner(local, current)
+                places.append(local)
             break
         parent = os.path.dirname(current)
         if parent in (current, home, "/"):
@@ -153,14 +161,14 @@ def _place(layer: str, path: str, name: str) -> Place | None:
 
 
 def _local(project: Place) -> list[Place]:
-    place = _place("local", project.path + ".local", project.name + ".local")
+    place = _place("local", project.path + _LOCAL, project.name + _LOCAL)
     return [place] if place else []
 
 
 def _check_owner(place: Place, directory: str) -> None:
-    """Refuse a Coopfile that somebody else put above the caller's directory."""
-    owner = os.stat(place.path).st_uid
-    if owner not in (os.geteuid(), 0):
+    """Refuse a Coopfile that somebody else put above the caller's directory, or a link to it."""
+    owners = {os.lstat(place.path).st_uid, os.stat(place.path).st_uid} - {os.geteuid(), 0}
+    for owner in owners:
         raise CoopError(
             f"{place.path} belongs to user {owner}, not to you",
             f"if you trust it, name it: coop -C {directory} -f {NAME} …",

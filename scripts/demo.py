@@ -116,7 +116,7 @@ def reason(done: subprocess.CompletedProcess[str]) -> str:
     # Most programs say first what is wrong; Python says it last.
     line = safe(lines[-1 if lines[0].startswith("Traceback") else 0])
     line = line.removeprefix("sh: ").removeprefix("1: ").removeprefix("cannot create ")
-    return line if len(line) <= 60 else line[:57] + "..."
+    return line if len(line) <= 60 else "..." + line[-57:]
 
 
 def show_plan(stage: Stage) -> None:

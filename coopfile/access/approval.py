@@ -12,9 +12,10 @@ import hashlib
 import os
 from collections.abc import Sequence
 
+from coopfile.access.trust import access_for
 from coopfile.compile import Compiled
 from coopfile.errors import CoopError
-from coopfile.language.merging import BUILT_IN, Settings
+from coopfile.language.merging import BUILT_IN, Origin
 from coopfile.plan import canonical
 from coopfile.plan.compare import Change, compare, widening
 from coopfile.plan.model import Plan
@@ -29,19 +30,22 @@ _SUFFIX = ".json"
 class ApprovalError(CoopError):
     """A project widens its sandbox and nobody has approved that; ``changes`` are what is open."""
 
-    def __init__(self, root: str, changes: Sequence[Change], settings: Settings) -> None:
-        lines = "\n".join(describe(changes, settings))
+    def __init__(self, compiled: Compiled, changes: Sequence[Change]) -> None:
+        lines = "\n".join(describe(compiled, changes))
+        request = compiled.request
+        named = [("-C", compiled.project.root), ("-f", request.file), ("--as", request.identity)]
+        options = " ".join(f"{option} {value}" for option, value in named if value)
         super().__init__(
             f"this project's Coopfile gives the sandbox more than the defaults:\n{lines}",
-            f"read it, and if that is right: coop -C {root} allow",
+            f"read it, and if that is right: coop allow {options}",
         )
         self.changes = tuple(changes)
 
 
 class Approval(Record):
-    """One recorded approval: the project's real path and the plan that was approved."""
+    """One recorded approval: for which project, file and user, and the plan that was approved."""
 
-    root: str
+    subject: str
     plan: Plan
 
 
@@ -50,7 +54,7 @@ def unapproved(compiled: Compiled, directory: str) -> tuple[Change, ...]:
     wider = widened(compiled)
     if not wider:
         return ()
-    approval = load(directory, compiled.project.root)
+    approval = _read(_path(directory, subject(compiled)))
     if approval is None:
         return wider
     since = {(change.key, change.new) for change in widening(compare(approval.plan, compiled.plan))}
@@ -59,33 +63,50 @@ def unapproved(compiled: Compiled, directory: str) -> tuple[Change, ...]:
 
 def widened(compiled: Compiled) -> tuple[Change, ...]:
     """Return what the project's files widen beyond the reader's own layers."""
-    user = compiled.user if compiled.user and compiled.user.origin.layer == "user" else None
-    layers = (*OWN_LAYERS, "override") if user else OWN_LAYERS
-    own = resolve(compiled.reading.settings(user, layers), compiled.plan.access)
+    reading, request = compiled.reading, compiled.request
+    user, access = None, None
+    if request.identity is not None:
+        enabled = bool(reading.settings(layers=OWN_LAYERS).value("sandbox.enabled"))
+        user, access = access_for(reading.users_of(OWN_LAYERS), request.identity, request.place, enabled)
+    own = resolve(reading.settings(user, (*OWN_LAYERS, "override")), access)
     return widening(compare(own, compiled.plan))
 
 
-def describe(changes: Sequence[Change], settings: Settings) -> list[str]:
+def describe(compiled: Compiled, changes: Sequence[Change]) -> list[str]:
     """Return one line per change, with where it is written."""
-    lines = []
-    for change in changes:
-        origins = settings.origins(change.key) if change.key in settings.values else ()
-        origin = origins[-1] if origins else BUILT_IN
-        if change.item:
-            origin = dict(zip(settings.value(change.key), origins, strict=False)).get(change.new, origin)
-        lines.append(f"  {change.describe()}  ({origin})")
-    return lines
+    return [f"  {change.describe()}  ({_origin(compiled, change)})" for change in changes]
+
+
+def _origin(compiled: Compiled, change: Change) -> Origin:
+    valued = compiled.settings.values.get(change.key)
+    if valued is None:  # who asks, not what is set
+        return compiled.user.origin if compiled.user else BUILT_IN
+    if change.item:
+        origins: dict[object, Origin] = dict(zip(valued.value, valued.origins, strict=False))
+        return origins.get(change.new, BUILT_IN)
+    return valued.origins[-1] if valued.origins else BUILT_IN
+
+
+def subject(compiled: Compiled) -> str:
+    """Return what an approval is for: the project, and the file and the user if they were named."""
+    parts = [compiled.project.root]
+    if compiled.request.file is not None:
+        parts.append(f"with {compiled.request.file}")
+    if compiled.user is not None:
+        parts.append(f"for {compiled.user.name}")
+    return " ".join(parts)
 
 
 def approve(compiled: Compiled, directory: str) -> None:
     """Record that the plan, as it is, was approved for its project."""
     os.makedirs(directory, mode=0o700, exist_ok=True)
-    path = _path(directory, compiled.project.root)
+    path = _path(directory, subject(compiled))
     partial = f"{path}.{os.getpid()}"
     try:
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(os.fsencode(compiled.project.root) + b"\n" + canonical.to_json(compiled.plan).encode())
+            about = subject(compiled).replace("\n", " ")
+            file.write(os.fsencode(about) + b"\n" + canonical.to_json(compiled.plan).encode())
             file.flush()
             os.fsync(descriptor)
         os.replace(partial, path)
@@ -93,31 +114,27 @@ def approve(compiled: Compiled, directory: str) -> None:
         raise CoopError(f"cannot record the approval in {directory}: {error.strerror}") from None
 
 
-def revoke(directory: str, root: str) -> bool:
-    """Forget a project's approval; tell whether there was one."""
+def revoke(compiled: Compiled, directory: str) -> bool:
+    """Forget an approval; tell whether there was one."""
     try:
-        os.unlink(_path(directory, root))
+        os.unlink(_path(directory, subject(compiled)))
     except FileNotFoundError:
         return False
     return True
 
 
-def load(directory: str, root: str) -> Approval | None:
-    """Return a project's approval; one that cannot be read, or is another's, is none."""
-    return _read(_path(directory, root), root)
-
-
 def every(directory: str) -> tuple[Approval, ...]:
-    """Return all approvals, by path."""
+    """Return all approvals, by subject."""
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
         return ()
-    found = [_read(f"{directory}/{name}", None) for name in names if name.endswith(_SUFFIX)]
-    return tuple(sorted((item for item in found if item is not None), key=lambda item: item.root))
+    found = [_read(f"{directory}/{name}") for name in names if name.endswith(_SUFFIX)]
+    return tuple(sorted((item for item in found if item is not None), key=lambda item: item.subject))
 
 
-def _read(path: str, root: str | None) -> Approval | None:
+def _read(path: str) -> Approval | None:
+    """Return what is recorded; a record that is damaged, or that others could have written, is none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -127,13 +144,11 @@ def _read(path: str, root: str | None) -> Approval | None:
         if status.st_uid != os.geteuid() or status.st_mode & 0o022:
             return None
         head, _, text = file.read().partition(b"\n")
-    if root is not None and os.fsencode(root) != head:
-        return None
     try:
         return Approval(os.fsdecode(head), canonical.from_json(text, path))
     except CoopError:
         return None
 
 
-def _path(directory: str, root: str) -> str:
-    return f"{directory}/{hashlib.sha256(os.fsencode(root)).hexdigest()[:32]}{_SUFFIX}"
+def _path(directory: str, about: str) -> str:
+    return f"{directory}/{hashlib.sha256(os.fsencode(about)).hexdigest()}{_SUFFIX}"

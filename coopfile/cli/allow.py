@@ -8,8 +8,8 @@ import os
 from coopfile.access import approval
 from coopfile.cli import output
 from coopfile.cli.options import request
-from coopfile.compile import Compiled, compile_project
-from coopfile.find import approvals, find
+from coopfile.compile import compile_project
+from coopfile.find import approvals
 from coopfile.plan import canonical
 
 SUMMARY = "approve what this project's Coopfile gives the sandbox beyond the defaults"
@@ -37,37 +37,30 @@ def main(options: argparse.Namespace) -> int:
     """Show, approve, list or revoke."""
     directory = approvals(os.environ)
     if options.list:
-        found = approval.every(directory)
-        if options.json:
-            output.emit_json(
-                [{"project": item.root, "digest": canonical.digest(item.plan)} for item in found]
-            )
-        else:
-            output.emit("\n".join(output.safe(item.root) for item in found) or "nothing is approved")
-        return 0
-    if options.revoke:
-        root = find(options.directory, options.file, os.environ).root
-        gone = approval.revoke(directory, root)
-        output.emit("revoked" if gone else "there was no approval")
+        _list(directory, as_json=options.json)
         return 0
     compiled = compile_project(request(options))
+    if options.revoke:
+        gone = approval.revoke(compiled, directory)
+        output.emit("revoked" if gone else "there was no approval")
+        return 0
     changes = approval.unapproved(compiled, directory)
     if options.json:
         output.emit_json([change.describe() for change in changes])
     elif changes:
-        output.emit("\n".join(approval.describe(changes, compiled.settings)))
+        output.emit("\n".join(map(output.safe, approval.describe(compiled, changes))))
     if options.show:
         return 1 if changes else 0
-    return _approve(compiled, directory, bool(changes), quiet=bool(options.quiet or options.json))
-
-
-def _approve(compiled: Compiled, directory: str, needed: bool, *, quiet: bool) -> int:
-    if needed:
+    if changes:
         approval.approve(compiled, directory)
-    if not quiet:
-        output.emit(
-            "approved"
-            if needed
-            else "nothing to approve: nothing more than the defaults, or approved already"
-        )
+    if not options.quiet and not options.json:
+        output.emit("approved" if changes else "nothing to approve")
     return 0
+
+
+def _list(directory: str, *, as_json: bool) -> None:
+    found = approval.every(directory)
+    if as_json:
+        output.emit_json([{"for": item.subject, "digest": canonical.digest(item.plan)} for item in found])
+    else:
+        output.emit("\n".join(output.safe(item.subject) for item in found) or "nothing is approved")

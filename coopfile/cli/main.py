@@ -43,6 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone; what is buffered must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.write("coop: this is a bug in coop: please report it with the lines above\n")
+        return 125
 
 
 def entry() -> NoReturn:

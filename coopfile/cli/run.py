@@ -100,7 +100,7 @@ def require_approval(compiled: Compiled) -> None:
     changes = approval.unapproved(compiled, directory)
     if not changes:
         return
-    needed = approval.ApprovalError(compiled.project.root, changes, compiled.settings)
+    needed = approval.ApprovalError(compiled, changes)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise needed
     from coopfile.cli.output import safe

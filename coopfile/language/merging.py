@@ -94,15 +94,14 @@ def gathered(kind: ListOf, items: Iterable[tuple[Any, Origin]]) -> Valued:
 
 
 def _merge_one(setting: Setting, lower: Valued, upper: Valued) -> Valued:
-    pairs = (
-        (*zip(lower.value or (), lower.origins, strict=False), *zip(upper.value, upper.origins, strict=False))
-        if setting.merge in (ADD, MERGE)
-        else ()
-    )
     if setting.merge == ADD and isinstance(setting.type, ListOf):
-        return gathered(setting.type, pairs)
+        return gathered(setting.type, (*_pairs(lower), *_pairs(upper)))
     if setting.merge == MERGE and isinstance(setting.type, Environment):
-        latest = {variable.name: (variable, origin) for variable, origin in pairs}
+        latest = {variable.name: (variable, origin) for variable, origin in (*_pairs(lower), *_pairs(upper))}
         chosen = [latest[name] for name in sorted(latest)]
         return Valued(tuple(variable for variable, _ in chosen), tuple(origin for _, origin in chosen))
     return upper
+
+
+def _pairs(valued: Valued) -> Iterable[tuple[Any, Origin]]:
+    return zip(valued.value, valued.origins, strict=True)

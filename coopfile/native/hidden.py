@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from coopfile.errors import CoopError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +18,12 @@ def expand(root: str, globs: Sequence[str]) -> tuple[str, ...]:
 
     ``**`` stands for any number of directories, ``*`` and ``?`` do not match a slash.
     A match that is a link stands for what it leads to inside the root. Nothing below
-    a match is looked at: the whole of it is hidden.
+    a match is looked at: the whole of it is hidden. So is a directory that cannot be
+    looked into: the sandbox may have locked it in an earlier run, to open it in this one.
     """
     plain = [glob for glob in globs if not _WILD.intersection(glob)]
     wild = [glob for glob in globs if _WILD.intersection(glob)]
-    found = {path for path in plain if os.path.lexists(f"{root}/{path}")}
+    found = {path for glob in plain for path in _existing(root, glob)}
     if wild:
         from coopfile.plan.globs import compile_globs
 
@@ -29,14 +32,37 @@ def expand(root: str, globs: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted({real for path in found for real in _behind(root, path)}))
 
 
+def _existing(root: str, path: str) -> Iterator[str]:
+    """Yield a path if it exists, or the directory on the way to it that cannot be searched."""
+    walked = ""
+    for name in path.split("/"):
+        above, walked = walked, f"{walked}/{name}" if walked else name
+        try:
+            os.lstat(f"{root}/{walked}")
+        except PermissionError:
+            yield above or walked
+            return
+        except OSError:
+            return
+    yield path
+
+
 def _walk(root: str, below: str, matches: Callable[[str], bool]) -> Iterator[str]:
     pending = [below]
     while pending:
         directory = pending.pop()
         try:
             entries = list(os.scandir(f"{root}/{directory}" if directory else root))
-        except (PermissionError, FileNotFoundError):
-            continue  # what the caller cannot list, the sandbox cannot either
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # gone since its parent was listed
+        except OSError as error:
+            if not directory:
+                raise CoopError(
+                    f"files.hide: {root} cannot be listed: {error.strerror}",
+                    "make the workspace readable for you: chmod u+rwx",
+                ) from None
+            yield directory  # locked, or with a path longer than the kernel takes
+            continue
         for entry in entries:
             path = f"{directory}/{entry.name}" if directory else entry.name
             if matches(path):

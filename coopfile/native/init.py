@@ -6,12 +6,14 @@ than the command has, and cannot be traced by it.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 
 from coopfile.errors import CoopError
 from coopfile.native import landlock, namespaces, report, seccomp, signals, syscalls
 from coopfile.native.tree import build
+from coopfile.plan.hosttools import DEVICES
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -64,6 +66,7 @@ def _run(start: Start) -> int:
     own_network = launch.network != "host"
     namespaces.enter_other_namespaces(network=own_network)
     build(start.layout.operations, start.layout.guards, lambda: _pass(start.gate))
+    _take_own_devices()
     syscalls.set_hostname("coop")
     if own_network:
         namespaces.raise_loopback()
@@ -86,6 +89,18 @@ def _pass(gate: int) -> None:
     """Wait for the monitor; end if it died, perhaps before the parent-death signal was set."""
     if os.read(gate, 1) == b"":
         os._exit(FAILED)
+
+
+def _take_own_devices() -> None:
+    """Open streams on /dev/null and its like again, here: root inside could change the mode of the host's."""
+    devices = {os.stat(f"/dev/{name}").st_rdev: name for name in DEVICES if name != "tty"}
+    for stream in (0, 1, 2):
+        name = devices.get(os.fstat(stream).st_rdev)
+        if name is not None:
+            flags = fcntl.fcntl(stream, fcntl.F_GETFL) & (os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK)
+            own = os.open(f"/dev/{name}", flags | os.O_NOCTTY)
+            os.dup2(own, stream)
+            os.close(own)
 
 
 def _lock_in(start: Start) -> None:

@@ -180,7 +180,10 @@ class Bind(Operation):
         copy = syscalls.open_tree(source)
         os.close(source)
         if self.device:
-            attributes = syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NOEXEC
+            # Read-only is about the node: root inside owns the host's and could change its mode.
+            attributes = (
+                syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NOEXEC | syscalls.MOUNT_ATTR_RDONLY
+            )
         else:
             attributes = _RESTRICTED | (0 if self.write else syscalls.MOUNT_ATTR_RDONLY)
         syscalls.mount_setattr(copy, attributes)

@@ -34,11 +34,16 @@ class Message(Record):
 
 def send(descriptor: int, message: Message) -> None:
     """Write one message; a caller that is gone does not matter."""
-    fields = [message.kind, message.text[:_MOST], (message.remedy or "")[:_MOST]]
+    fields = [message.kind, _plain(message.text), _plain(message.remedy or "")]
     try:
         os.write(descriptor, ("\0".join(fields) + _END).encode("utf-8", "surrogateescape"))
     except OSError:
         pass
+
+
+def _plain(text: str) -> str:
+    """Return a text without the separators, in which a name from a Coopfile may have any character."""
+    return text[:_MOST].replace("\0", "\ufffd").replace(_END, "\ufffd")
 
 
 def send_error(descriptor: int, error: BaseException) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import stat
 import time
 
 from coopfile.errors import CoopError
@@ -74,6 +75,7 @@ def run(prepared: Prepared, *, timeout: float | None = None) -> Outcome:
     the command is asked to end, and after a grace period made to.
     """
     ensure_streams()
+    _refuse_directories()
     gc.disable()  # a collection in a child would copy every page it looks at
     receive, send = os.pipe()
     mask = signals.block()
@@ -108,6 +110,16 @@ def ensure_streams() -> None:
     while (descriptor := os.open("/dev/null", os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
+
+
+def _refuse_directories() -> None:
+    """Refuse a directory as a stream: through it the command would have the host's tree, past every mount."""
+    for descriptor in (0, 1, 2):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise CoopError(
+                f"descriptor {descriptor} is open on a directory, which would lead out of the sandbox",
+                "give the command a file, a pipe or a terminal",
+            )
 
 
 def _wait(pid: int, timeout: float | None) -> tuple[int, bool]:

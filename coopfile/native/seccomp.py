@@ -109,8 +109,26 @@ DENIED_IOCTLS = (0x5412, 0x541C, 0x541D, 0x5423)
 # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK; the rest (vsock, packet, alg, can, …) is attack surface.
 FAMILIES = (1, 2, 10, 16)
 
+# chmod and its like by the position of the mode: the command could leave the caller's other
+# programs, or other users, a set-id file of the caller's in the workspace.
+CHMOD: dict[str, tuple[int | None, int | None, int]] = {
+    "chmod": (90, None, 1),
+    "fchmod": (91, 52, 1),
+    "fchmodat": (268, 53, 2),
+    "fchmodat2": (452, 452, 2),
+}
+SET_ID = 0o6000
+
+# A limit of 1 on core dumps keeps them from the host's handler, 0 does not (core(5)). So lowering it
+# has no effect, but succeeds: programs that hold keys forbid their own dumps, and give up if they cannot.
+PRLIMIT, SETRLIMIT = (302, 261), (160, 164)
+_RLIMIT_CORE = 4
+
 _LOAD, _JUMP_EQUAL, _JUMP_GREATER_EQUAL, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCH, _FIRST_LOW, _SECOND_LOW = 0, 4, 16, 24  # offsets in struct seccomp_data, little endian
+_NUMBER, _ARCH, _FIRST_LOW = 0, 4, 16  # offsets in struct seccomp_data, little endian
+_ARGUMENT = 8
+_SECOND_LOW = _FIRST_LOW + _ARGUMENT
+_THIRD_LOW, _THIRD_HIGH = _FIRST_LOW + 2 * _ARGUMENT, _FIRST_LOW + 2 * _ARGUMENT + 4
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
 
@@ -138,6 +156,17 @@ def _check_argument(number: int, offset: int, tests: list[tuple[int, int]], othe
     return _instruction(_JUMP_EQUAL, number, 0, len(block) // 8) + block
 
 
+def _keep_core_limit(column: int) -> bytes:
+    """Return the blocks that make setting RLIMIT_CORE a success without effect; reading it works."""
+    done = _instruction(_RETURN, _ERRNO) + _instruction(_RETURN, _ALLOW)
+    block = _instruction(_LOAD, _FIRST_LOW) + _instruction(_JUMP_EQUAL, _RLIMIT_CORE, 0, 1) + done
+    program = _instruction(_JUMP_EQUAL, SETRLIMIT[column], 0, len(block) // 8) + block
+    block = _instruction(_LOAD, _SECOND_LOW) + _instruction(_JUMP_EQUAL, _RLIMIT_CORE, 0, 5)
+    block += _instruction(_LOAD, _THIRD_LOW) + _instruction(_JUMP_EQUAL, 0, 0, 2)
+    block += _instruction(_LOAD, _THIRD_HIGH) + _instruction(_JUMP_EQUAL, 0, 1, 0) + done
+    return program + _instruction(_JUMP_EQUAL, PRLIMIT[column], 0, len(block) // 8) + block
+
+
 def build(machine: str) -> bytes:
     """Return the filter for ``x86_64`` or ``aarch64`` as an array of struct sock_filter."""
     column = 0 if machine == "x86_64" else 1
@@ -160,6 +189,14 @@ def build(machine: str) -> bytes:
     block += _instruction(_JUMP_SET, NEW_NAMESPACES, 0, 1) + _instruction(_RETURN, deny)
     block += _instruction(_RETURN, _ALLOW)
     program += _instruction(_JUMP_EQUAL, CLONE[column], 0, len(block) // 8) + block
+
+    for *columns, position in CHMOD.values():
+        if (number := columns[column]) is not None:
+            block = _instruction(_LOAD, _FIRST_LOW + position * _ARGUMENT)
+            block += _instruction(_JUMP_SET, SET_ID, 0, 1) + _instruction(_RETURN, deny)
+            block += _instruction(_RETURN, _ALLOW)
+            program += _instruction(_JUMP_EQUAL, number, 0, len(block) // 8) + block
+    program += _keep_core_limit(column)
 
     for calls, verdict in ((DENIED, deny), (ABSENT, absent)):
         for numbers in calls.values():
