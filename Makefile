@@ -40,7 +40,7 @@ pythons: ## unit and wheel tests on every CPython of this machine
 bench: setup-run ## measure coop run beside bubblewrap, podman, docker, runsc and srt
 	@$(PYTHON_IN) -m bench
 
-docs: setup ## write docs/reference.md again from the table of settings
+docs: setup ## write schema/ and docs/reference.md again from the table of settings
 	$(PYTHON_IN) scripts/reference.py
 
 format: setup ## format the code

@@ -1,19 +1,18 @@
-"""Write ``docs/reference.md``, the reference of the language, from the table of settings.
-
-``--check`` writes nothing and exits 1 when the file is out of date.
-"""
+"""Write what is made of the table of settings: ``docs/reference.md`` and both schemas."""
 
 from __future__ import annotations
 
-import sys
+import json
 from pathlib import Path
 from typing import Any
 
 from coopfile.language import directions
+from coopfile.language.schema import dump
 from coopfile.language.settings import BUILT_IN_PROTECT, SETTINGS, Setting
 from coopfile.language.values import Choice, ListOf
+from coopfile.plan.schema import plan_schema
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference.md"
+ROOT = Path(__file__).resolve().parent.parent
 
 HEAD = """# The language
 
@@ -126,15 +125,15 @@ def reference() -> str:
     return "".join(parts) + TAIL + protect + ".\n"
 
 
-def main() -> int:
-    """Write the page, or check it."""
-    text = reference()
-    if "--check" in sys.argv[1:]:
-        return 0 if TARGET.read_text(encoding="utf-8") == text else 1
-    TARGET.parent.mkdir(exist_ok=True)
-    TARGET.write_text(text, encoding="utf-8")
-    return 0
+def files() -> dict[Path, str]:
+    """Return each file that is made of the table, and its text."""
+    return {
+        ROOT / "docs" / "reference.md": reference(),
+        ROOT / "schema" / "coopfile.schema.json": dump(),
+        ROOT / "schema" / "plan.schema.json": json.dumps(plan_schema(), indent=2) + "\n",
+    }
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    for path, text in files().items():
+        path.write_text(text, encoding="utf-8")

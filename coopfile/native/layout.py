@@ -150,6 +150,8 @@ def _mounts(launch: Launch) -> tuple[list[Mount], tuple[str, ...]]:
         if mount.write:
             writable.append(source)
         mounts.append(mount.replace(source=source))
+    for mount in launch.mounts if len(writable) > 1 else ():
+        resolve(mount.source, writable)  # again, now that all are known: one may hold another's links
     return mounts, tuple(skipped)
 
 

@@ -181,9 +181,7 @@ class Bind(Operation):
         os.close(source)
         if self.device:
             # Read-only is about the node: root inside owns the host's and could change its mode.
-            attributes = (
-                syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NOEXEC | syscalls.MOUNT_ATTR_RDONLY
-            )
+            attributes = syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NOEXEC | syscalls.MOUNT_ATTR_RDONLY
         else:
             attributes = _RESTRICTED | (0 if self.write else syscalls.MOUNT_ATTR_RDONLY)
         syscalls.mount_setattr(copy, attributes)

@@ -1,0 +1,156 @@
+"""What a project's files widen has to be approved, once per content."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coopfile.access import approval
+from coopfile.cli.main import main
+from coopfile.compile import Compiled, Request, compile_project
+
+WIDE = '[network]\nmode = "host"\n[files]\nread = ["~/.gitconfig"]\n'
+
+
+def _compile(project: Path, text: str | None = None, **more: Any) -> Compiled:
+    if text is not None:
+        (project / "Coopfile").write_text(text)
+    return compile_project(Request(directory=str(project), **more))
+
+
+def _open(compiled: Compiled, records: Path) -> list[str]:
+    return [change.describe() for change in approval.unapproved(compiled, str(records))]
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    """Return where approvals are recorded; nothing is there yet."""
+    return tmp_path / "state" / "approvals"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        '[limits]\nmemory = "64m"\n',
+        '[files]\nhide = [".env"]\n',
+        '[env]\nA = "b"\n',
+        '[agent]\ncommand=["x"]\n',
+    ],
+)
+def test_narrower_or_different_needs_nothing(project: Path, records: Path, text: str) -> None:
+    """A Coopfile that gives no more than the defaults is nobody's business."""
+    assert _open(_compile(project, text), records) == []
+
+
+def test_widening_is_listed_with_its_lines(project: Path, records: Path) -> None:
+    """Every widened value is named, with the line that widens it."""
+    compiled = _compile(project, WIDE)
+    assert _open(compiled, records) == [
+        "widens  files.read: + ~/.gitconfig",
+        "widens  network.mode: none → host",
+    ]
+    error = approval.ApprovalError(compiled, approval.unapproved(compiled, str(records)))
+    assert "(Coopfile:2)" in error.message and "(Coopfile:4)" in error.message
+    assert error.remedy is not None and f"coop allow -C {project}" in error.remedy
+
+
+@pytest.mark.parametrize("layer", ["user", "command line", "environment"])
+def test_the_readers_own_layers_need_no_approval(
+    project: Path, records: Path, layer: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What the reader writes in their own file, options or environment is approved by being theirs."""
+    (project / "Coopfile").write_text("")
+    more: dict[str, Any] = {}
+    if layer == "user":
+        own = tmp_path / "config" / "coop"
+        own.mkdir(parents=True)
+        (own / "Coopfile").write_text(WIDE)
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    elif layer == "environment":
+        monkeypatch.setenv("COOP_NETWORK_MODE", "host")
+    else:
+        more["assignments"] = ("network.mode=host",)
+    compiled = _compile(project, **more)
+    assert compiled.plan.network.mode == "host"
+    assert _open(compiled, records) == []
+
+
+def test_an_approval_covers_the_content_and_what_is_narrower(project: Path, records: Path) -> None:
+    """After an approval the same plan and narrower ones pass; a wider one shows the difference only."""
+    approval.approve(_compile(project, WIDE), str(records))
+    assert _open(_compile(project), records) == []
+    assert _open(_compile(project, '[network]\nmode = "veth"\n'), records) == []
+    wider = WIDE.replace('"]', '", "~/.ssh"]')
+    assert _open(_compile(project, wider), records) == ["widens  files.read: + ~/.ssh"]
+
+
+def test_the_local_file_is_the_projects_too(project: Path, records: Path) -> None:
+    """Coopfile.local lies in the workspace, where anything may have written it."""
+    (project / "Coopfile.local").write_text(WIDE)
+    assert len(_open(_compile(project, ""), records)) == 2
+
+
+def test_trust_is_something_to_approve(project: Path, records: Path) -> None:
+    """A project that trusts somebody gives them commands to run: that is shown, for that user only."""
+    text = '[[users]]\nname = "bob"\ntrust = "full"\nmatch = ["signal:1"]\n'
+    compiled = _compile(project, text, identity="signal:1")
+    assert "widens  access.trust: public → full" in _open(compiled, records)
+    approval.approve(compiled, str(records))
+    assert _open(compiled, records) == []
+    assert _open(_compile(project), records) == []
+    stranger = text + '[[users]]\nname = "eve"\ntrust = "full"\nmatch = ["signal:2"]\n'
+    assert _open(_compile(project, stranger, identity="signal:2"), records) != []
+
+
+def test_an_override_of_the_projects_is_not_the_readers(project: Path, records: Path) -> None:
+    """A user's override counts as the layer of the file that it stands in."""
+    text = (
+        '[[users]]\nname = "bob"\ntrust = "full"\nmatch = ["signal:1"]\n'
+        '[users.override]\nnetwork.mode = "host"\n'
+    )
+    found = _open(_compile(project, text, identity="signal:1"), records)
+    assert "widens  network.mode: none → host" in found
+
+
+def test_records_of_others_and_damaged_ones_do_not_count(project: Path, records: Path) -> None:
+    """A record that somebody else could have written, or that is cut short, is none."""
+    compiled = _compile(project, WIDE)
+    approval.approve(compiled, str(records))
+    (path,) = records.iterdir()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o666)
+    assert _open(compiled, records)
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes()[:-10])
+    assert _open(compiled, records)
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    assert _open(compiled, records)
+
+
+def test_allow_list_revoke(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The verb shows, approves, lists and revokes; --show says by its status whether anything is open."""
+    (project / "Coopfile").write_text(WIDE)
+    assert main(["allow", "--show"]) == 1
+    assert "network.mode: none → host" in capsys.readouterr().out
+    assert main(["allow"]) == 0
+    assert capsys.readouterr().out.endswith("approved\n")
+    assert main(["allow", "--show"]) == 0
+    assert main(["allow", "--list"]) == 0
+    assert str(project) in capsys.readouterr().out
+    assert main(["allow", "--revoke"]) == 0
+    assert main(["allow", "--show"]) == 1
+
+
+def test_run_refuses_without_a_terminal(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where nobody can be asked, a run that needs an approval ends with 125 and names the command."""
+    (project / "Coopfile").write_text(WIDE)
+    assert main(["run", "--", "true"]) == 125
+    error = capsys.readouterr().err
+    assert "network.mode: none → host" in error and "coop allow" in error
+    assert not os.path.exists(project / ".git")
