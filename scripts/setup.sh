@@ -27,11 +27,6 @@ recent_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/d
 
 find_python() {
     # /usr/bin first: a sandbox sees the host's /usr, not what lies in somebody's home.
-    if [ -n "${PYTHON:-}" ]; then
-        recent_enough "$PYTHON" || fail "PYTHON=$PYTHON is not a Python of 3.10 or newer"
-        printf '%s\n' "$PYTHON"
-        return
-    fi
     for candidate in /usr/bin/python3 python3.14 python3.13 python3.12 python3.11 python3.10 python3; do
         if recent_enough "$candidate"; then
             printf '%s\n' "$candidate"
@@ -42,7 +37,10 @@ find_python() {
 }
 
 make_venv() {
-    if ! python=$(find_python); then
+    if [ -n "${PYTHON:-}" ]; then
+        recent_enough "$PYTHON" || fail "PYTHON=$PYTHON is not a Python of 3.10 or newer"
+        python=$PYTHON
+    elif ! python=$(find_python); then
         as_root || fail "no Python of 3.10 or newer; install one: sudo apt-get install python3 python3-venv"
         say "installing python3"
         apt python3 python3-venv || fail "apt-get could not install python3 python3-venv"
@@ -70,7 +68,7 @@ install() {
     "$venv/bin/python" -c 'import pip' >/dev/null 2>&1 || make_venv
     # Dependency groups need pip 25.1; it also writes a console script that starts faster.
     pip="$venv/bin/python -m pip -qq --disable-pip-version-check --no-input"
-    $pip install --upgrade 'pip>=25.1' || fail "pip could not be upgraded; is a package index reachable?"
+    $pip install 'pip>=25.1' || fail "pip could not be upgraded; is a package index reachable?"
     say "installing coop and its dependencies ($1) into $venv"
     if [ "$1" = dev ]; then
         $pip install --editable . --group dev || fail "pip could not install the project"

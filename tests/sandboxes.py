@@ -92,16 +92,16 @@ class Actor:
         self, *argv: str, stdin: bytes = b"", cwd: Path | None = None, environment: Mapping[str, str] | None = None
     ) -> Result:
         """Run a command of the host, outside every sandbox, as the actor."""
-        done = subprocess.run(
-            [*self.prefix, *argv],
-            input=stdin,
-            capture_output=True,
-            cwd=cwd or self.base,
-            env=dict(environment) if environment is not None else plain_environment(self.base),
-            timeout=DEADLINE,
-            check=False,
-        )
-        return Result(done.returncode, done.stdout, done.stderr)
+        given = dict(environment) if environment is not None else plain_environment(self.base)
+        return run([*self.prefix, *argv], stdin, cwd or self.base, given)
+
+
+def run(argv: Sequence[str], stdin: bytes, cwd: Path, environment: Mapping[str, str]) -> Result:
+    """Run a command of the host and wait for its end."""
+    done = subprocess.run(
+        argv, input=stdin, capture_output=True, cwd=cwd, env=environment, timeout=DEADLINE, check=False
+    )
+    return Result(done.returncode, done.stdout, done.stderr)
 
 
 def plain_environment(home: Path) -> dict[str, str]:
@@ -119,7 +119,8 @@ class Project:
     """A throw-away project of an actor's: ``directory`` is the workspace, ``home`` their home.
 
     ``environment`` holds coop's variables and may be changed by a test. ``wrap`` goes in
-    front of coop's argv, after the change of user.
+    front of coop's argv, after the change of user; ``unshared``, if set, replaces what
+    makes that change, for tests that need root to arrange something first.
     """
 
     def __init__(self, actor: Actor) -> None:
@@ -128,6 +129,7 @@ class Project:
         self.directory = actor.directory("project")
         self.environment = plain_environment(self.home)
         self.wrap: tuple[str, ...] = ()
+        self.unshared: tuple[str, ...] = ()
         self._running: list[subprocess.Popen[bytes]] = []
         self.coopfile("")
 
@@ -165,7 +167,7 @@ class Project:
         """Return the whole command line of ``coop run OPTIONS -- ARGV``."""
         place = [] if cwd is not None else ["-C", str(self.directory)]
         tail = ["--", *argv] if argv else []
-        return [*self.actor.prefix, *self.wrap, *self.actor.coop, "run", *place, *options, *tail]
+        return [*(self.unshared or self.actor.prefix), *self.wrap, *self.actor.coop, "run", *place, *options, *tail]
 
     def run(
         self,
@@ -231,7 +233,8 @@ class Project:
 
     def coop(self, *argv: str, stdin: bytes = b"") -> Result:
         """Run another verb of coop, such as ``coop("plan", "--json")``, in the project."""
-        return self.actor.run(*self.actor.coop, *argv, stdin=stdin, cwd=self.directory, environment=self.environment)
+        command = [*(self.unshared or self.actor.prefix), *self.wrap, *self.actor.coop, *argv]
+        return run(command, stdin, self.directory, self.environment)
 
     def tree(self) -> dict[str, tuple[Any, ...]]:
         """Return the workspace as it is on the host: mode, owner, and content or target per path."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from coopfile.language.diagnostics import quoted
 from coopfile.language.items import Variable
 from coopfile.language.suggest import did_you_mean
 from coopfile.language.value_type import BadValue, Problem, ValueType, check_string, describe, toml_string
-from coopfile.language.words import Choice
+from coopfile.language.words import Argument, Choice
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _RESERVED = "COOP_"
@@ -42,8 +43,7 @@ class ListOf(ValueType):
     def parse_items(self, raw: object) -> tuple[Any, ...]:
         """Return the items as they stand: one for each item of the raw list."""
         if not isinstance(raw, list | tuple):
-            hint = f"write [{toml_string(raw)}]" if isinstance(raw, str) and len(raw) < 80 else None
-            raise BadValue(f"expected an array, not {describe(raw)}", hint)
+            raise BadValue(f"expected an array, not {describe(raw)}", self._as_array(raw))
         items, problems = [], []
         for index, item in enumerate(raw):
             try:
@@ -55,6 +55,17 @@ class ListOf(ValueType):
         if problems:
             raise BadValue.several(problems)
         return tuple(items)
+
+    def _as_array(self, raw: object) -> str | None:
+        if not isinstance(raw, str) or len(raw) > 80:
+            return None
+        words = [raw]
+        if isinstance(self.item, Argument):
+            try:
+                words = shlex.split(raw)
+            except ValueError:
+                return None
+        return f"write [{', '.join(map(toml_string, words))}]"
 
     def arrange(self, items: Sequence[Any]) -> tuple[Any, ...]:
         """Return items in their canonical order, without repetitions unless that is part of it."""
@@ -128,7 +139,7 @@ class Environment(ValueType):
     def parse(self, raw: object) -> tuple[Variable, ...]:
         """Return the variables, sorted by name. Raises BadValue, with the problems of all of them."""
         if not isinstance(raw, dict):
-            if raw == () or raw == []:
+            if raw == ():  # how the settings table writes an empty default
                 return ()
             raise BadValue(
                 f"expected a table, not {describe(raw)}", 'such as [env] and EDITOR = "vi" below it'

@@ -95,7 +95,7 @@ class Image(ValueType):
                     "a tag has up to 128 letters, digits, _, . and -, and begins with none of . -",
                 )
         first, slash, rest = name.partition("/")
-        if slash and (any(char in first for char in ".:[") or first == "localhost" or first != first.lower()):
+        if slash and (any(char in first for char in ".:[") or first.lower() == "localhost"):
             registry, repository = self._registry(first), rest
         else:
             registry, repository = _HUB, name

@@ -43,14 +43,17 @@ class Located(Record):
     """The places of keys and values, by path: ``("users", 0, "name")``.
 
     A table's value is its header, or what stands between its braces. ``statements``
-    are the offsets at which statements begin. ``repeated`` are (path, first, second)
+    are the offsets at which statements begin, ``subjects`` the paths that those at an
+    offset are about. ``repeated`` are (path, first, second)
     of keys and tables that are defined twice. ``too_deep`` is what is nested deeper
-    than ``MAX_DEPTH``; nothing behind it was read.
+    than ``MAX_DEPTH``; nothing behind it was read. ``complete`` tells whether
+    everything was.
     """
 
     keys: Mapping[Path, Span]
     values: Mapping[Path, Span]
     statements: Sequence[int]
+    subjects: Mapping[int, Path]
     repeated: Sequence[tuple[Path, Span, Span]]
     too_deep: Span | None
     complete: bool
@@ -91,7 +94,13 @@ def locate(text: str) -> Located:
     except _Stop:
         complete = False
     return Located(
-        scanner.keys, scanner.values, scanner.statements, scanner.repeated, too_deep, complete=complete
+        scanner.keys,
+        scanner.values,
+        scanner.statements,
+        scanner.subjects,
+        scanner.repeated,
+        too_deep,
+        complete=complete,
     )
 
 
@@ -111,6 +120,7 @@ class _Scanner:
         self.keys: dict[Path, Span] = {}
         self.values: dict[Path, Span] = {}
         self.statements: list[int] = []
+        self.subjects: dict[int, Path] = {}
         self.repeated: list[tuple[Path, Span, Span]] = []
         self.table: Path = ()
         self.lengths: dict[Path, int] = {}  # of arrays of tables
@@ -151,8 +161,10 @@ class _Scanner:
             self.repeated.append((path, first, span))
         self.values[path] = first
         self.table = path
+        self.subjects[start] = path
 
     def pair(self, table: Path, depth: int) -> None:
+        start = self.at
         parts = self.key()
         if depth + len(parts) > MAX_DEPTH:
             raise _TooDeep(parts[-1][1])
@@ -168,6 +180,7 @@ class _Scanner:
         if path in self.values:
             self.repeated.append((path, self.keys[path], span))
         self.keys.setdefault(path, span)
+        self.subjects[start] = path
         value = self.value(path, depth + len(parts))
         self.values.setdefault(path, value)
 

@@ -72,12 +72,12 @@ class RelativePath(ValueType):
         text = _check(raw, "a relative path", '".claude"')
         if text.startswith("/"):
             raise BadValue(f"{quoted(text)} is absolute", "write it relative to the directory it is in")
-        if text == "~" or text.startswith("~/"):
-            raise BadValue(
-                f"{quoted(text)} begins with ~",
-                f"write {quoted(text[2:] or '.cache')}: it is relative already",
-            )
         path = _normal(text, text)
+        if path.startswith("~"):
+            relative = path.partition("/")[2] or ".cache"
+            raise BadValue(
+                f"{quoted(text)} begins with ~", f"write {quoted(relative)}: it is relative already"
+            )
         if not path:
             raise BadValue(f"{quoted(text)} is the whole directory", "name something inside it")
         return path
@@ -111,11 +111,11 @@ class HideGlob(ValueType):
                 "a glob cannot take back what another one hides",
                 "leave it out, and write the other globs so that they do not match it",
             )
-        if text.startswith(("/", "~")):
+        path = _normal(text, text)
+        if text.startswith("/") or path.startswith("~"):
             raise BadValue(f"{quoted(text)} is not relative", "globs are relative to the workspace already")
         if "\\" in text:
             raise BadValue("a backslash escapes nothing in a glob", "write [*] for a star")
-        path = _normal(text, text)
         parts = [part for part in path.split("/") if part]
         for part in parts:
             self._check_part(part)

@@ -116,7 +116,8 @@ def _in_order(problems: Iterable[Diagnostic], documents: Sequence[Document]) -> 
     """Return the problems by document, line and column, each once, and of each document not too many."""
     by_source: dict[str, list[Diagnostic]] = {document.source.name: [] for document in documents}
     for problem in dict.fromkeys(problems):
-        by_source[problem.position.source if problem.position else documents[0].source.name].append(problem)
+        name = problem.position.source if problem.position else ""
+        by_source.setdefault(name, []).append(problem)
     ordered = []
     for name, found in by_source.items():
         found.sort(key=lambda problem: _place(problem.position))

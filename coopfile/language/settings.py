@@ -24,13 +24,10 @@ REPLACE = "replace"
 ADD = "add"
 MERGE = "merge"
 
-# Read-only in every sandbox, whether they exist yet or not: what the host later
-# runs, or reads as configuration, from the workspace (attack facts, "Files, links,
-# mounts"). A path that does not exist is held from its first missing component.
+# Read-only in every sandbox, whether they exist yet or not: what the host later runs,
+# or reads as configuration, from the workspace. A path that does not exist is held
+# from its first missing component.
 BUILT_IN_PROTECT = (
-    ".bash_logout",
-    ".bash_profile",
-    ".bashrc",
     ".claude/agents",
     ".claude/commands",
     ".claude/hooks",
@@ -46,17 +43,11 @@ BUILT_IN_PROTECT = (
     ".git/config.worktree",
     ".git/hooks",
     ".git/modules",
-    ".gitconfig",
     ".gitmodules",
     ".husky",
     ".idea",
     ".mcp.json",
-    ".profile",
     ".vscode",
-    ".zlogin",
-    ".zprofile",
-    ".zshenv",
-    ".zshrc",
     "Coopfile",
     "Coopfile.local",
     "Coopfile.lock",

@@ -166,12 +166,19 @@ def _repeated(reason: str, pos: int, text: str, found: Text) -> _Explained:
     start = max((offset for offset in found.located.statements if offset <= pos), default=0)
     for path, first, second in found.located.repeated:
         if start <= second.start <= max(pos, start) or start <= second.end <= pos:
-            name = ".".join(str(part) for part in path)
+            name = _short(".".join(str(part) for part in path))
             line, _ = found.lines.position(first.start)
-            return f"{quoted(name)[1:-1]} is defined twice", f"the first time is on line {line}", second
-    end = _line_end(text, start)
-    message = "this is defined already, as something else or in another way"
-    return message, "a table is opened once, either with [table] or with dotted keys", Span(start, end)
+            return f"{name} is defined twice", f"the first time is on line {line}", second
+    span = Span(start, _line_end(text, start))
+    path = found.located.subjects.get(start, ())
+    while path:
+        earlier = found.located.keys.get(path)
+        if earlier and earlier.start < start:
+            line, _ = found.lines.position(earlier.start)
+            name = _short(".".join(str(part) for part in path))
+            return f"{name} is defined already, in another way", f"the first time is on line {line}", span
+        path = path[:-1]
+    return "this is defined already, in another way", None, span
 
 
 def _bad_value(reason: str, pos: int, text: str, found: Text) -> _Explained:
@@ -261,6 +268,15 @@ def _bad_key(reason: str, pos: int, text: str, found: Text) -> _Explained:
     return "expected a key", help, Span(pos, pos + 1)
 
 
+def _unclosed(reason: str, pos: int, text: str, found: Text) -> _Explained:
+    bracket, items = ("]", "items") if "array" in reason else ("}", "keys")
+    return (
+        f"there is neither a comma nor {bracket} here",
+        f"{items} are separated by commas",
+        Span(pos, pos + 1),
+    )
+
+
 def _no_bracket(reason: str, pos: int, text: str, found: Text) -> _Explained:
     bracket = "]]" if "]]" in reason else "]"
     return f"the name of the table is not closed with {bracket}", None, Span(pos, pos + 1)
@@ -286,4 +302,5 @@ _REASONS: tuple[tuple[str, Callable[[str, int, str, Text], _Explained]], ...] = 
     ("Unescaped|Escaped character|Invalid hex", _bad_escape),
     ("Invalid statement|Invalid initial character", _bad_key),
     ("Expected ']", _no_bracket),
+    ("Unclosed ", _unclosed),
 )

@@ -115,7 +115,7 @@ class _Reader:
         ceiling: Layer = {}
         if "ceiling" in self.data and self.text.source.layer != "user":
             message = "[ceiling] counts in your own file only"
-            help = "move it to ~/.config/coop/Coopfile; a project cannot set a ceiling"
+            help = "move it there, to ~/.config/coop/Coopfile; a project cannot set a ceiling"
             self._report("ceiling", Problem(message, help, (), True), ("ceiling",))
         else:
             ceiling = self._layer(("ceiling",))
@@ -174,7 +174,7 @@ class _Reader:
         """Return the typed value that a table has at a key, if it has one and it is right."""
         if not isinstance(holder, dict) or key not in holder:
             return None
-        override = "override" in path
+        override = path[2:3] == ("override",)
         try:
             return typed(kind, holder[key], lambda inner: self._origin((*path, *inner), override))
         except BadValue as error:

@@ -117,6 +117,7 @@ def _etc(launch: Launch) -> list[Operation]:
         Write("/etc/passwd", "\n".join([*accounts.values(), "nobody:x:65534:65534:nobody:/:/bin/false", ""])),
         Write("/etc/group", "\n".join([*groups.values(), "nogroup:x:65534:", ""])),
         Write("/etc/hostname", "coop\n"),
+        Write("/etc/host.conf", "multi on\n"),  # or localhost would have one address only: host.conf(5)
         Write("/etc/hosts", "127.0.0.1\tlocalhost coop\n::1\tlocalhost\n"),
         Write("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
     ]

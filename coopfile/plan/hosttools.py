@@ -40,7 +40,7 @@ ETC = (
 )
 
 # Of /etc, but written for the sandbox, so that no account of the host shows.
-ETC_OWN = ("group", "hostname", "hosts", "nsswitch.conf", "passwd")
+ETC_OWN = ("group", "host.conf", "hostname", "hosts", "nsswitch.conf", "passwd")
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 

@@ -47,6 +47,7 @@ def test_a_reference_is_completed_as_docker_does(text: str, full: str) -> None:
         ("debian@sha256", "digest"),
         (f"debian@sha512:{HEX}", "sha256"),
         ("Debian", "lower case"),
+        ("Team/app", "lower case"),
         ("team/App:1", "lower case"),
         ("debian:", "tag"),
         ("debian:-x", "tag"),

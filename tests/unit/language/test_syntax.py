@@ -87,6 +87,8 @@ def test_a_huge_text_is_refused_before_it_is_read() -> None:
         ("coop = \x1b", "1:\x1b", "an escape", None),
         ("limits.pids = " + "9" * 5000, "1:" + "9" * 5000, "too long", None),
         ("x = [1,", "1:", "no value", None),
+        ('packages.apt = ["a" "b"]', '1:"', "neither a comma nor ]", "commas"),
+        ('base = { image = "a"', "1:", "neither a comma nor }", "commas"),
     ],
 )
 def test_a_syntax_error_is_explained(text: str, mark: str, message: str, help: str | None) -> None:
@@ -118,9 +120,26 @@ def test_a_key_that_is_defined_twice_names_the_first_place(text: str, name: str,
     assert marked(found) == mark
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("limits.pids = 9\n[limits]\n", "limits"),
+        ("network = { mode = 'none' }\n[network.x]\n", "network"),
+        ("users = []\n[[users]]\n", "users"),
+        ("[limits]\npids = 9\n[limits.pids]\n", "limits.pids"),
+    ],
+)
+def test_a_table_that_is_opened_in_two_ways_names_the_first_place(text: str, name: str) -> None:
+    """TOML lets a table be written in one way only."""
+    found = problem(text)
+    assert found.message == f"{name} is defined already, in another way"
+    line = 2 if name == "limits.pids" else 1
+    assert found.help == f"the first time is on line {line}"
+
+
 def test_problems_behind_a_syntax_error_are_found_too() -> None:
     """A line that does not parse hides no other line's mistakes, and invents none."""
-    text = "[limits]\nmemory = 2g\npids = true\ntimeout = 5m\n[networks]\n[[users]]\nname = bob\nmatch = ['a:b']\n"
+    text = "[limits]\nmemory = 2g\npids = true\ntimeout = 5m\n[networks]\n[[users]]\nname = bob\n"
     assert [marked(found) for found in problems(text)] == ["2:2g", "3:true", "4:5m", "5:networks", "7:bob"]
 
 

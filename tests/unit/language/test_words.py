@@ -206,6 +206,9 @@ def test_a_string_for_a_list_is_answered_with_the_list() -> None:
     with pytest.raises(BadValue) as error:
         ListOf(PackageName(), ordered=False).parse("git")
     assert error.value.help == 'write ["git"]'
+    with pytest.raises(BadValue) as error:
+        ListOf(Argument(), ordered=True).parse("claude -p 'a b'")
+    assert error.value.help == 'write ["claude", "-p", "a b"]'
 
 
 def test_variables_are_sorted_by_name() -> None:
