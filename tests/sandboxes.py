@@ -258,17 +258,23 @@ class Project:
 
 
 def tree(root: Path) -> dict[str, tuple[Any, ...]]:
-    """Return mode, owner, and content or target of every path below a directory, by relative path."""
+    """Return mode, owner, and content or target of every path below a directory, by relative path.
+
+    What vanishes meanwhile is left out.
+    """
     found: dict[str, tuple[Any, ...]] = {}
     for directory, names, files in os.walk(root):
         for name in (*names, *files):
             path = Path(directory, name)
-            status = path.lstat()
             content: str | bytes = b""
-            if stat.S_ISLNK(status.st_mode):
-                content = os.readlink(path)
-            elif stat.S_ISREG(status.st_mode):
-                content = path.read_bytes()
+            try:
+                status = path.lstat()
+                if stat.S_ISLNK(status.st_mode):
+                    content = os.readlink(path)
+                elif stat.S_ISREG(status.st_mode):
+                    content = path.read_bytes()
+            except FileNotFoundError:
+                continue
             found[str(path.relative_to(root))] = (oct(status.st_mode), status.st_uid, status.st_gid, content)
     return found
 

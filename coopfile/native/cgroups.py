@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import time
 
+from coopfile.native.systemd import Scope
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -153,12 +154,20 @@ def _settings(version: int, controller: str, limits: Limits) -> list[tuple[str, 
     return [("cpu.cfs_period_us", str(_PERIOD), True), ("cpu.cfs_quota_us", quota, True)]
 
 
+def unified_only(mounts: str | None = None) -> bool:
+    """Tell whether this machine has cgroup v2 and no v1 controllers."""
+    places = _mounted(_read("/proc/self/mountinfo") if mounts is None else mounts)
+    return "unified" in places and not places.keys() & set(CONTROLLERS)
+
+
 class Group:
     """The control group of one sandbox, in as many hierarchies as its limits need."""
 
     def __init__(self) -> None:
         self.controllers: set[str] = set()
+        self._scope: Scope | None = None
         self._directories: list[str] = []
+        self._watched: list[str] = []
         self._tasks: list[int] = []
         self._processes: list[int] = []
 
@@ -186,6 +195,11 @@ class Group:
                 continue
             self.controllers.update(item for item, settings in wanted.items() if _apply(directory, settings))
 
+    def ask_systemd(self, controllers: tuple[str, ...], limits: Limits) -> None:
+        """Have systemd make the group instead; it is asked when the process is admitted."""
+        self._scope = Scope(limits)
+        self.controllers.update(controllers)
+
     def enter(self) -> None:
         """Move the calling thread, the only one of its process, where that is possible."""
         for descriptor in self._tasks:
@@ -195,11 +209,15 @@ class Group:
         """Move a process where it cannot move itself."""
         for descriptor in self._processes:
             os.write(descriptor, str(pid).encode())
+        if self._scope is not None:
+            group = self._scope.admit(pid)
+            mount_point, _ = _mounted(_read("/proc/self/mountinfo"))["unified"]
+            self._watched.append(mount_point + group)
 
     def exceeded(self) -> tuple[str, ...]:
         """Return the keys of the limits that the sandbox ran into."""
         keys = set()
-        for directory in self._directories:
+        for directory in (*self._directories, *self._watched):
             for file, word, key in (
                 ("memory.events", "oom_kill", "limits.memory"),
                 ("memory.oom_control", "oom_kill", "limits.memory"),
@@ -213,6 +231,8 @@ class Group:
 
     def remove(self) -> None:
         """Remove the directories; their last processes may need a moment to be gone."""
+        if self._scope is not None:
+            self._scope.close()
         for descriptor in (*self._tasks, *self._processes):
             os.close(descriptor)
         for directory in self._directories:

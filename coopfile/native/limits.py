@@ -6,7 +6,7 @@ import os
 import resource
 
 from coopfile.errors import CoopError
-from coopfile.native import cgroups
+from coopfile.native import cgroups, systemd
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -28,11 +28,13 @@ class Weakening(Record):
 class Enforcement(Record):
     """How the limits of one plan are enforced here.
 
-    ``how`` maps a controller to ``cgroup v2``, ``cgroup v1``, ``rlimit`` or ``nothing``;
+    ``how`` maps a controller to ``cgroup v2``, ``cgroup v1``, ``systemd scope``,
+    ``rlimit`` or ``nothing``; ``scoped`` are the controllers that systemd is asked for;
     ``rlimits`` are (resource, value) pairs for the command.
     """
 
     hierarchies: tuple[cgroups.Hierarchy, ...]
+    scoped: tuple[str, ...]
     rlimits: tuple[tuple[int, int], ...]
     how: tuple[tuple[str, str], ...]
     weakenings: tuple[Weakening, ...]
@@ -41,13 +43,20 @@ class Enforcement(Record):
         """Fail when a control group that was promised could not be made after all."""
         for controller, how in self.how:
             needed = controller != "cpu" or limits.cpus is not None
-            if how.startswith("cgroup") and needed and controller not in applied:
+            if how.startswith(("cgroup", "systemd")) and needed and controller not in applied:
                 raise CoopError(f"{KEYS[controller]}: setting the limit in a control group ({how}) failed")
 
 
 def enforcement(limits: Limits) -> Enforcement:
     """Find the strongest means for each limit: control groups, then resource limits."""
     hierarchies, missing = cgroups.find()
+    wanted = [
+        reason.controller for reason in missing if reason.controller != "cpu" or limits.cpus is not None
+    ]
+    if wanted and cgroups.unified_only() and systemd.available():
+        # One owner for all of them: a process is in one v2 group.
+        controllers = tuple(name for name in cgroups.CONTROLLERS if name != "cpu" or limits.cpus is not None)
+        return Enforcement((), controllers, (), tuple((name, "systemd scope") for name in controllers), ())
     how = {name: f"cgroup v{item.version}" for item in hierarchies for name in item.controllers}
     rlimits = []
     weakenings = []
@@ -67,7 +76,7 @@ def enforcement(limits: Limits) -> Enforcement:
         elif limits.cpus is not None:
             how["cpu"] = "nothing"
             weakenings.append(Weakening("limits.cpus", f"not enforced: {reason.why}", _REMEDY))
-    return Enforcement(hierarchies, tuple(rlimits), tuple(how.items()), tuple(weakenings))
+    return Enforcement(hierarchies, (), tuple(rlimits), tuple(how.items()), tuple(weakenings))
 
 
 def reached(keys: tuple[str, ...], limits: Limits) -> list[str]:

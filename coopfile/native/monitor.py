@@ -52,6 +52,8 @@ def _run(order: Order, caller: int) -> int:
     try:
         _watch(caller)
         group.create(order.enforcement.hierarchies, order.launch.limits)
+        if order.enforcement.scoped:
+            group.ask_systemd(order.enforcement.scoped, order.launch.limits)
         order.enforcement.check(group.controllers, order.launch.limits)
         namespaces.enter_user_namespace(order.launch.uid, order.launch.gid)
         _watch(caller)  # the change of credentials has cleared it: prctl(2)
