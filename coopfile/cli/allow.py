@@ -5,12 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 
-from coopfile.access import approval
 from coopfile.cli import output
 from coopfile.cli.options import request
-from coopfile.compile import compile_project
 from coopfile.find import approvals
-from coopfile.plan import canonical
 
 SUMMARY = "approve what this project's Coopfile gives the sandbox beyond the defaults"
 EPILOG = """examples:
@@ -35,6 +32,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Show, approve, list or revoke."""
+    from coopfile.access import approval
+    from coopfile.compile import compile_project
+
     directory = approvals(os.environ)
     if options.list:
         _list(directory, as_json=options.json)
@@ -59,6 +59,9 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _list(directory: str, *, as_json: bool) -> None:
+    from coopfile.access import approval
+    from coopfile.plan import canonical
+
     found = approval.every(directory)
     if as_json:
         output.emit_json([{"for": item.subject, "digest": canonical.digest(item.plan)} for item in found])

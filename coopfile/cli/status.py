@@ -9,7 +9,6 @@ import sys
 from coopfile.cli import output
 from coopfile.cli.options import request
 from coopfile.cli.run import prepare
-from coopfile.compile import compile_project
 from coopfile.errors import CoopError
 from coopfile.find import directories
 from coopfile.native.limits import KEYS, Weakening
@@ -32,6 +31,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Probe the machine, lay the plan out, and print what stands and what falls short."""
+    from coopfile.compile import compile_project
+
     compiled = compile_project(request(options))
     abilities = probe()
     prepared, refusal = None, None

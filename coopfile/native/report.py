@@ -21,7 +21,7 @@ COMMAND = "command"  # the command could not be started; the status says how
 NOTE = "note"  # worth telling after the command's end
 
 _END = "\x1e"
-_MOST = 1500
+_MOST = 1500  # bytes
 
 
 class Message(Record):
@@ -34,16 +34,17 @@ class Message(Record):
 
 def send(descriptor: int, message: Message) -> None:
     """Write one message; a caller that is gone does not matter."""
-    fields = [message.kind, _plain(message.text), _plain(message.remedy or "")]
+    fields = [message.kind.encode(), _plain(message.text), _plain(message.remedy or "")]
     try:
-        os.write(descriptor, ("\0".join(fields) + _END).encode("utf-8", "surrogateescape"))
+        os.write(descriptor, b"\0".join(fields) + _END.encode())
     except OSError:
         pass
 
 
-def _plain(text: str) -> str:
-    """Return a text without the separators, in which a name from a Coopfile may have any character."""
-    return text[:_MOST].replace("\0", "\ufffd").replace(_END, "\ufffd")
+def _plain(text: str) -> bytes:
+    """Return a text, cut, without the separators: a name from a Coopfile may have any character."""
+    plain = text.replace("\0", "\ufffd").replace(_END, "\ufffd")
+    return plain.encode("utf-8", "surrogateescape")[:_MOST]
 
 
 def send_error(descriptor: int, error: BaseException) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # A file changed this recently may change again without a new time stamp (kernel ticks are up to 10 ms).
 _RACY = 50_000_000
 _MOST_ENTRIES = 256
+_CHECK = 4  # bytes of checksum in front of an entry: a crash may leave it cut or full of zeros
 
 
 def key(project: Project, options: tuple[Any, ...], environment: Mapping[str, str]) -> tuple[Any, ...]:
@@ -55,11 +56,10 @@ def load(directory: str, wanted: tuple[Any, ...]) -> Plan | None:
         data = os.read(descriptor, status.st_size)
     finally:
         os.close(descriptor)
-    try:
-        stored, plan = marshal.loads(data)
-        return from_data(plan) if stored == wanted else None
-    except (ValueError, EOFError, TypeError):
+    if data[:_CHECK] != _check(data[_CHECK:]):
         return None
+    stored, plan = marshal.loads(data[_CHECK:])
+    return from_data(plan) if stored == wanted else None
 
 
 def store(directory: str, under: tuple[Any, ...], plan: Plan, places: tuple[Place, ...]) -> None:
@@ -77,12 +77,17 @@ def store(directory: str, under: tuple[Any, ...], plan: Plan, places: tuple[Plac
             partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
         )
         try:
-            os.write(descriptor, marshal.dumps((under, to_data(plan))))
+            data = marshal.dumps((under, to_data(plan)))
+            os.write(descriptor, _check(data) + data)
         finally:
             os.close(descriptor)
         os.replace(partial, path)
     except OSError:
         return
+
+
+def _check(data: bytes) -> bytes:
+    return zlib.crc32(data).to_bytes(_CHECK, "little")
 
 
 def _path(directory: str, wanted: tuple[Any, ...]) -> str:

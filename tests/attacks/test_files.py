@@ -220,7 +220,7 @@ def test_shell_files_of_the_home(project: Project) -> None:
     script = f'cd {project.home}; for f in {names}; do mkdir -p "$(dirname $f)"; echo evil > $f; mv "$(dirname $f)" away; done 2>/dev/null; rm -f .bashrc'
     assert project.shell(script, options=give("write", project.home)).status != 125
     assert (project.home / ".bashrc").read_text() == "good"
-    assert "evil\n" not in [p.read_text() for p in project.home.rglob("*") if p.is_file()]
+    assert b"evil\n" not in [p.read_bytes() for p in project.home.rglob("*") if p.is_file()]
 
 
 def test_local_file_of_a_named_coopfile(project: Project) -> None:

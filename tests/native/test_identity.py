@@ -75,8 +75,37 @@ def test_no_supplementary_groups(project: Project) -> None:
 def test_set_uid_programs_do_nothing(project: Project) -> None:
     """A set-uid bit on a file of the workspace gives nothing."""
     project.coopfile('session.user = "me"\n')
-    project.output("cp /usr/bin/id own; chmod 6755 own")
+    project.output("cp /usr/bin/id own")
+    (project.directory / "own").chmod(0o6755)
     assert project.output("./own -u; ./own -g").split() == [str(project.actor.uid), str(project.actor.gid)]
+
+
+def test_no_set_id_programs_are_made(project: Project) -> None:
+    """The command cannot leave a set-uid or set-gid program of the caller's in the workspace."""
+    script = """
+import ctypes, os
+data = open("/bin/true", "rb").read()
+for n, mode in enumerate((0o4755, 0o2755, 0o6755)):
+    fd = os.open(f"made{n}", os.O_CREAT | os.O_RDWR, mode)
+    os.write(fd, data)
+    for change in (lambda: os.chmod(f"made{n}", mode), lambda: os.fchmod(fd, mode)):
+        try:
+            change()
+        except PermissionError:
+            pass
+    os.close(fd)
+os.close(os.open("empty", os.O_CREAT | os.O_RDWR, 0o4755))
+fd = os.open("empty", os.O_RDWR)
+os.write(fd, data)
+os.mknod("node", 0o104755)
+open("node", "wb").write(data)
+"""
+    assert project.python(script).status == 0
+    names = [path.name for path in project.directory.iterdir() if path.is_file()]
+    assert {"made0", "made1", "made2", "empty", "node"} <= set(names)
+    for name in names:
+        status = (project.directory / name).stat()
+        assert not status.st_mode & 0o6000 or not status.st_size, (name, oct(status.st_mode))
 
 
 def test_owner_of_the_processes(project: Project) -> None:

@@ -255,3 +255,24 @@ def test_nothing_else_is_denied(machine: str) -> None:
     found = {number for number in range(600) if verdict(machine, number, 1) not in (ALLOW, 0x00050000)}
     special = {40, 41, 53, 198, 199}  # socket and socketpair of family 1 are allowed anyway
     assert found - special == denied - special
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(
+    ("x86_64", "aarch64", "position"), [(90, None, 1), (91, 52, 1), (268, 53, 2), (452, 452, 2)]
+)
+def test_set_id_modes(machine: str, x86_64: int, aarch64: int | None, position: int) -> None:
+    """No way of changing a file's mode can set the set-user-id or set-group-id bit; all other modes work."""
+    number = x86_64 if machine == "x86_64" else aarch64
+    if number is None:
+        number = 90  # capset on aarch64
+        assert verdict(machine, number, 3, 0o6755) == ALLOW
+        return
+    for mode in (0, 0o644, 0o755, 0o1777, 0o100644):
+        arguments = [3, 3, 3]
+        arguments[position] = mode
+        assert verdict(machine, number, *arguments) == ALLOW, oct(mode)
+    for mode in (0o4755, 0o2755, 0o6000, 0o4000 | 1 << 32):
+        arguments = [3, 3, 3]
+        arguments[position] = mode
+        assert verdict(machine, number, *arguments) == EPERM, oct(mode)
