@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from coopfile.cli.options import RunOptions
     from coopfile.compile import Compiled
     from coopfile.find import Project
+    from coopfile.native.limits import Weakening
     from coopfile.native.runner import Prepared
     from coopfile.plan.bind import Launch
     from coopfile.plan.model import Plan
@@ -185,19 +186,27 @@ def _check_backend(plan: Plan) -> None:
 
 
 def _tell_weakenings(plan: Plan, prepared: Prepared, verbose: int) -> None:
-    from coopfile.native.promises import unkept
-
-    # The built-in persist list is in every plan; `coop status` says that it is not kept yet.
-    promised = [
-        item for item in unkept(plan) if item.key != "session.persist" or plan.session.persist != (".claude",)
-    ]
-    for weakening in (*prepared.weakenings, *promised):
+    for weakening in (*prepared.weakenings, *_unkept(plan)):
         _say(f"weaker than the plan: {weakening.key}: {weakening.text}")
         if verbose and weakening.remedy:
             _say(f"  to have it: {weakening.remedy}")
     if verbose:
         for skipped in prepared.layout.skipped:
             _say(f"skipped: {skipped}")
+
+
+def _unkept(plan: Plan) -> tuple[Weakening, ...]:
+    """Return what was asked for and is not given; of what every plan has, `coop status` tells."""
+    session = plan.session
+    if (
+        session.persist == (".claude",)
+        and session.commit == "never"
+        and not (session.caches or plan.network.publish)
+    ):
+        return ()
+    from coopfile.native.promises import unkept
+
+    return unkept(plan)
 
 
 def _say(text: str) -> None:

@@ -16,11 +16,11 @@ from __future__ import annotations
 import os
 import time
 
-from coopfile.native.systemd import Scope
 from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from coopfile.native.systemd import Scope
     from coopfile.plan.model import Limits
 
 CONTROLLERS = ("memory", "pids", "cpu")
@@ -197,6 +197,8 @@ class Group:
 
     def ask_systemd(self, controllers: tuple[str, ...], limits: Limits) -> None:
         """Have systemd make the group instead; it is asked when the process is admitted."""
+        from coopfile.native.systemd import Scope
+
         self._scope = Scope(limits)
         self.controllers.update(controllers)
 

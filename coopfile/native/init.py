@@ -78,9 +78,8 @@ def _run(start: Start) -> int:
     os.umask(0o022)
     _lock_in(start)
     _keep_only(start.report)
-    command = os.fork()
-    if command == 0:
-        _become_command(start)
+    _limit_resources(start.rlimits)
+    command = _spawn(launch.argv, launch.environment, start.mask)
     os.close(_REPORT)
     return _reap(command)
 
@@ -137,40 +136,34 @@ def _keep_only(descriptor: int) -> None:
     syscalls.close_from(_REPORT + 1)
 
 
-def _become_command(start: Start) -> NoReturn:
-    """Turn this child into the command, or report why not."""
-    launch = start.launch
-    status = FAILED
-    try:
-        os.setsid()
-        for limit, value in start.rlimits:
-            _, hard = resource.getrlimit(limit)
-            value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.setrlimit(limit, (value, value))
-        signals.reset_ignored()
-        signals.restore(start.mask)
-        status = _execute(launch.argv, launch.environment)
-    except BaseException as error:
-        report.send_error(_REPORT, error)
-    finally:
-        os._exit(status)
+def _limit_resources(rlimits: tuple[tuple[int, int], ...]) -> None:
+    """Set limits that no control group enforces, for this process and its children to come."""
+    for limit, value in rlimits:
+        _, hard = resource.getrlimit(limit)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(limit, (value, value))
 
 
-def _execute(argv: tuple[str, ...], environment: Mapping[str, str]) -> int:
-    """Execute along PATH as a shell would; return the status of a failure."""
+def _spawn(argv: tuple[str, ...], environment: Mapping[str, str], mask: set[int]) -> int:
+    """Start the command along PATH as a shell would, in a session of its own; return its number.
+
+    posix_spawn shares the memory until the exec: a fork of the interpreter costs 1 ms more.
+    """
     name = argv[0]
     places = environment.get("PATH", "").split(":") if "/" not in name else [""]
     status, text = 127, f"{name}: not found inside the sandbox"
     for place in places:
         path = f"{place or '.'}/{name}" if "/" not in name else name
         try:
-            os.execve(path, argv, environment)
+            return os.posix_spawn(
+                path, argv, environment, setsid=True, setsigmask=mask, setsigdef=signals.IGNORED_BY_PYTHON
+            )
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
             status, text = 126, f"{name}: {error.strerror}"
     report.send(_REPORT, report.Message(report.COMMAND, text))
-    return status
+    os._exit(status)
 
 
 def _reap(command: int) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 
 from coopfile.errors import CoopError
-from coopfile.native.hidden import expand
 from coopfile.native.operations import (
     Bind,
     Devpts,
@@ -156,12 +155,20 @@ def _mounts(launch: Launch) -> tuple[list[Mount], tuple[str, ...]]:
     return mounts, tuple(skipped)
 
 
+def _hidden(workspace: str, globs: tuple[str, ...]) -> list[str]:
+    if not globs:
+        return []
+    from coopfile.native.hidden import expand
+
+    return [f"{workspace}/{path}" for path in expand(workspace, globs)]
+
+
 def _guards(
     launch: Launch, mounts: list[Mount], inputs: tuple[str, ...], private: tuple[str, ...]
 ) -> tuple[list[Operation], list[Operation], tuple[tuple[str, tuple[str, ...]], ...]]:
     """Apply every guard through every mount that holds its path: a mount may hold the workspace."""
     workspace, home = launch.host.workspace, launch.host.home
-    hidden = [f"{workspace}/{path}" for path in expand(workspace, launch.hide)] if launch.hide else []
+    hidden = _hidden(workspace, launch.hide)
     protected = [f"{workspace}/{path}" for path in launch.protect]
     protected += [path for path in inputs if path not in protected]
     for mount in mounts:

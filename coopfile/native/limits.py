@@ -6,7 +6,7 @@ import os
 import resource
 
 from coopfile.errors import CoopError
-from coopfile.native import cgroups, systemd
+from coopfile.native import cgroups
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -53,7 +53,7 @@ def enforcement(limits: Limits) -> Enforcement:
     wanted = [
         reason.controller for reason in missing if reason.controller != "cpu" or limits.cpus is not None
     ]
-    if wanted and cgroups.unified_only() and systemd.available():
+    if wanted and cgroups.unified_only() and _systemd_is_there():
         # One owner for all of them: a process is in one v2 group.
         controllers = tuple(name for name in cgroups.CONTROLLERS if name != "cpu" or limits.cpus is not None)
         return Enforcement((), controllers, (), tuple((name, "systemd scope") for name in controllers), ())
@@ -77,6 +77,12 @@ def enforcement(limits: Limits) -> Enforcement:
             how["cpu"] = "nothing"
             weakenings.append(Weakening("limits.cpus", f"not enforced: {reason.why}", _REMEDY))
     return Enforcement(hierarchies, (), tuple(rlimits), tuple(how.items()), tuple(weakenings))
+
+
+def _systemd_is_there() -> bool:
+    from coopfile.native import systemd
+
+    return systemd.available()
 
 
 def reached(keys: tuple[str, ...], limits: Limits) -> list[str]:

@@ -91,12 +91,17 @@ def _start(order: Order, group: Group, placeholders: Placeholders) -> int:
             )
         )
     os.close(gate)
-    for directory, paths in order.layout.held:
-        root = open_real(directory)
-        placeholders.reserve(root, paths)
-        os.close(root)
-    group.admit(pid)
-    os.write(opener, b"1")
+    try:
+        for directory, paths in order.layout.held:
+            root = open_real(directory)
+            placeholders.reserve(root, paths)
+            os.close(root)
+        group.admit(pid)
+        os.write(opener, b"1")
+    except BaseException:
+        os.kill(pid, signals.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
     return pid
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _socket
 import fcntl
 import os
 
@@ -96,7 +95,7 @@ def _write(path: str, text: str) -> None:
 
 def raise_loopback() -> None:
     """Bring the loopback interface of this network namespace up: netdevice(7)."""
-    descriptor = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM | _socket.SOCK_CLOEXEC)
+    descriptor = syscalls.datagram_socket()
     request = b"lo".ljust(16, b"\0") + (0x1 | 0x40).to_bytes(2, "little") + bytes(22)  # IFF_UP, IFF_RUNNING
-    fcntl.ioctl(descriptor.fileno(), 0x8914, request)  # SIOCSIFFLAGS
-    descriptor.close()
+    fcntl.ioctl(descriptor, 0x8914, request)  # SIOCSIFFLAGS
+    os.close(descriptor)

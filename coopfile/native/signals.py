@@ -28,6 +28,8 @@ FORWARDED: frozenset[int] = frozenset(
         "SIGCONT",
     )
 )
+# The interpreter ignores these from its start, which exec would hand on.
+IGNORED_BY_PYTHON: tuple[int, ...] = (int(_signal.SIGPIPE), int(_signal.SIGXFSZ))
 HANDLED = FORWARDED | {SIGCHLD, ABANDONED}
 
 
@@ -47,9 +49,3 @@ def wait(timeout: float | None = None) -> int | None:
         return int(_signal.sigwaitinfo(HANDLED).si_signo)
     info = _signal.sigtimedwait(HANDLED, max(timeout, 0.0))
     return None if info is None else int(info.si_signo)
-
-
-def reset_ignored() -> None:
-    """Undo what the interpreter ignores at its start, which exec would hand on."""
-    for name in ("SIGPIPE", "SIGXFSZ"):
-        _signal.signal(getattr(_signal, name), _signal.SIG_DFL)

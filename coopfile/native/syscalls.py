@@ -169,6 +169,11 @@ def set_hostname(name: str) -> None:
     _libc_call("sethostname", encoded, ctypes.c_size_t(len(encoded)))
 
 
+def datagram_socket() -> int:
+    """Return an IPv4 datagram socket, to configure interfaces with: socket(2)."""
+    return _libc_call("socket", 2, 2 | os.O_CLOEXEC, 0)  # AF_INET, SOCK_DGRAM
+
+
 def new_session_keyring() -> None:
     """Leave the caller's keys behind for an empty anonymous keyring: keyctl(2)."""
     call("keyctl", _NUMBERS[MACHINE]["keyctl"], 1, None)  # KEYCTL_JOIN_SESSION_KEYRING

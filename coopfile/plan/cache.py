@@ -3,7 +3,8 @@
 An entry is keyed by everything a plan is made of: the version, the files by their
 stamps, the options, the COOP_ variables, the state of the approvals. It is stored with
 marshal, which is fast and safe only on bytes that nobody else wrote: entries that
-others own or can write are not read. A damaged entry is a miss.
+others own or can write are not read, nor any below the workspace, where a sandboxed
+command may have written them. A damaged entry is a miss.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ def key(project: Project, options: tuple[Any, ...], environment: Mapping[str, st
 
 def load(directory: str, wanted: tuple[Any, ...]) -> Plan | None:
     """Return the plan stored for a key, or None."""
+    if _in_workspace(directory, wanted):
+        return None
     try:
         descriptor = os.open(_path(directory, wanted), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -58,12 +61,17 @@ def load(directory: str, wanted: tuple[Any, ...]) -> Plan | None:
         os.close(descriptor)
     if data[:_CHECK] != _check(data[_CHECK:]):
         return None
-    stored, plan = marshal.loads(data[_CHECK:])
-    return from_data(plan) if stored == wanted else None
+    try:
+        stored, plan = marshal.loads(data[_CHECK:])
+        return from_data(plan) if stored == wanted else None
+    except (ValueError, EOFError, TypeError):
+        return None  # another Python's
 
 
 def store(directory: str, under: tuple[Any, ...], plan: Plan, places: tuple[Place, ...]) -> None:
     """Store a plan; not being able to is no error."""
+    if _in_workspace(directory, under):
+        return
     newest = max((max(place.stamp[3:]) for place in places), default=0)
     if time.time_ns() - newest < _RACY:
         return
@@ -88,6 +96,11 @@ def store(directory: str, under: tuple[Any, ...], plan: Plan, places: tuple[Plac
 
 def _check(data: bytes) -> bytes:
     return zlib.crc32(data).to_bytes(_CHECK, "little")
+
+
+def _in_workspace(directory: str, wanted: tuple[Any, ...]) -> bool:
+    *_, root, _, _, _ = wanted
+    return os.path.realpath(directory).startswith(root.rstrip("/") + "/")
 
 
 def _path(directory: str, wanted: tuple[Any, ...]) -> str:

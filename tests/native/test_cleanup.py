@@ -26,7 +26,7 @@ from tests.sandboxes import (
 pytestmark = pytest.mark.native
 
 ROUNDS = 20
-# A whole run takes some tens of milliseconds; the rest is while the command runs.
+# Most moments are in the tens of milliseconds that a start takes, the others while the command runs.
 LONGEST = 0.25
 MARKER = "SANDBOX_TEST_MARKER"
 
@@ -104,7 +104,7 @@ def moments(seed: int) -> Iterator[float]:
     """Yield the seconds after the start at which something is killed, spread over the whole of it."""
     chance = random.Random(seed)
     for number in range(ROUNDS):
-        yield LONGEST * (number + chance.random()) / ROUNDS
+        yield LONGEST * ((number + chance.random()) / ROUNDS) ** 2
 
 
 def kill(pids: list[int]) -> None:
