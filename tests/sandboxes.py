@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import pexpect
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -89,7 +90,11 @@ class Actor:
         return self.own(path)
 
     def run(
-        self, *argv: str, stdin: bytes = b"", cwd: Path | None = None, environment: Mapping[str, str] | None = None
+        self,
+        *argv: str,
+        stdin: bytes = b"",
+        cwd: Path | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> Result:
         """Run a command of the host, outside every sandbox, as the actor."""
         given = dict(environment) if environment is not None else plain_environment(self.base)
@@ -131,6 +136,7 @@ class Project:
         self.wrap: tuple[str, ...] = ()
         self.unshared: tuple[str, ...] = ()
         self._running: list[subprocess.Popen[bytes]] = []
+        self._terminals: list[pexpect.spawn[str]] = []
         self.coopfile("")
 
     def coopfile(self, text: str, *, allow: bool = True) -> None:
@@ -167,7 +173,15 @@ class Project:
         """Return the whole command line of ``coop run OPTIONS -- ARGV``."""
         place = [] if cwd is not None else ["-C", str(self.directory)]
         tail = ["--", *argv] if argv else []
-        return [*(self.unshared or self.actor.prefix), *self.wrap, *self.actor.coop, "run", *place, *options, *tail]
+        return [
+            *(self.unshared or self.actor.prefix),
+            *self.wrap,
+            *self.actor.coop,
+            "run",
+            *place,
+            *options,
+            *tail,
+        ]
 
     def run(
         self,
@@ -231,6 +245,16 @@ class Project:
         self._running.append(process)
         return process
 
+    def terminal(self, *argv: str, options: Sequence[str] = ()) -> pexpect.spawn[str]:
+        """Start a command in the sandbox from a terminal; closed with the test."""
+        command = self.argv(argv, options)
+        environment: Any = self.environment
+        made = pexpect.spawn(
+            command[0], command[1:], env=environment, timeout=DEADLINE, echo=False, encoding="utf-8"
+        )
+        self._terminals.append(made)
+        return made
+
     def coop(self, *argv: str, stdin: bytes = b"") -> Result:
         """Run another verb of coop, such as ``coop("plan", "--json")``, in the project."""
         command = [*(self.unshared or self.actor.prefix), *self.wrap, *self.actor.coop, *argv]
@@ -242,6 +266,8 @@ class Project:
 
     def close(self) -> None:
         """End what still runs, and wait until it is gone."""
+        for terminal in self._terminals:
+            terminal.close(force=True)
         for process in self._running:
             below = descendants(process.pid)
             if process.poll() is None:
@@ -251,7 +277,7 @@ class Project:
                     with contextlib.suppress(OSError):
                         stream.close()
             process.wait(DEADLINE)
-            if not wait_until(lambda below=below: not alive(below), 10):  # type: ignore[misc]
+            if not wait_gone(below):
                 for pid in alive(below):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
@@ -311,6 +337,11 @@ def alive(pids: Sequence[int]) -> list[int]:
     return [pid for pid in pids if pid in everything and everything[pid][1] != "Z"]
 
 
+def wait_gone(pids: Sequence[int], seconds: float = 10.0) -> bool:
+    """Wait until some processes have ended; tell whether they have."""
+    return bool(wait_until(lambda: not alive(pids), seconds))
+
+
 def wait_until(condition: Callable[[], Any], seconds: float = DEADLINE) -> Any:
     """Wait until a condition holds and return its value; falsy when it never did."""
     end = time.monotonic() + seconds
@@ -323,7 +354,7 @@ def wait_until(condition: Callable[[], Any], seconds: float = DEADLINE) -> Any:
 
 def cgroup_directories() -> set[str]:
     """Return every control group of coop's making on this machine."""
-    found = set()
+    found: set[str] = set()
     for directory, names, _ in os.walk("/sys/fs/cgroup"):
         found.update(os.path.join(directory, name) for name in names if re.fullmatch(r"coop-\d+", name))
     return found

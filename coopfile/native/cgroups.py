@@ -1,8 +1,8 @@
 """Limits through control groups: v2 where this process may make groups, else v1.
 
 A group is a directory in every hierarchy that has one of the controllers needed.
-The files to join by are opened by the monitor before it enters the user namespace; it
-removes the directories when the sandbox is gone.
+The monitor makes the directories while PID 1 of the sandbox builds its tree, and removes
+them when the sandbox is gone.
 
 Joining is different in the two versions. Moving a whole process makes the kernel wait
 for an RCU grace period, some 5 ms, with cgroup_threadgroup_rwsem held for writing. A
@@ -45,9 +45,9 @@ class Reason(Record):
 
 
 def find(
-    own: str | None = None, mounts: str | None = None
+    wanted: tuple[str, ...] = CONTROLLERS, own: str | None = None, mounts: str | None = None
 ) -> tuple[tuple[Hierarchy, ...], tuple[Reason, ...]]:
-    """Return where groups can be made for each controller, and why not for the others.
+    """Return where groups can be made for the controllers wanted, and why not for the others.
 
     ``own`` and ``mounts`` are the texts of /proc/self/cgroup and /proc/self/mountinfo.
     """
@@ -58,9 +58,9 @@ def find(
         _, _, rest = line.partition(":")
         names, _, path = rest.partition(":")
         if not names:
-            _find_unified(places, path, found, reasons)
+            _find_unified(places, path, wanted, found, reasons)
         for name in names.split(","):
-            if name in CONTROLLERS and name in places:
+            if name in wanted and name in places:
                 directory = _below(places[name], path)
                 if directory and os.access(directory, os.W_OK):
                     found.setdefault((directory, 1), []).append(name)
@@ -69,7 +69,7 @@ def find(
     used = {name for names in found.values() for name in names}
     missing = [
         Reason(name, reasons.get(name, "no cgroup hierarchy on this machine has this controller"))
-        for name in CONTROLLERS
+        for name in wanted
         if name not in used
     ]
     hierarchies = [Hierarchy(path, version, tuple(names)) for (path, version), names in found.items()]
@@ -79,6 +79,7 @@ def find(
 def _find_unified(
     places: dict[str, tuple[str, str]],
     path: str,
+    wanted: tuple[str, ...],
     found: dict[tuple[str, int], list[str]],
     reasons: dict[str, str],
 ) -> None:
@@ -90,7 +91,7 @@ def _find_unified(
     enabled = _read(f"{parent}/cgroup.subtree_control").split()
     writable = os.access(parent, os.W_OK) and os.access(f"{parent}/cgroup.procs", os.W_OK)
     for name in _read(f"{own}/cgroup.controllers").split():
-        if name not in CONTROLLERS:
+        if name not in wanted:
             continue
         if name not in enabled:
             reasons[name] = f"{parent}/cgroup.subtree_control does not enable it"
@@ -146,9 +147,7 @@ def _settings(version: int, controller: str, limits: Limits) -> list[tuple[str, 
                 ("memory.oom.group", "1", False),
             ]
         return [("memory.limit_in_bytes", size, True), ("memory.memsw.limit_in_bytes", size, False)]
-    if limits.cpus is None:
-        return []
-    quota = str(limits.cpus * _PERIOD // 1000)
+    quota = str((limits.cpus or 0) * _PERIOD // 1000)
     if version == 2:
         return [("cpu.max", f"{quota} {_PERIOD}", True)]
     return [("cpu.cfs_period_us", str(_PERIOD), True), ("cpu.cfs_quota_us", quota, True)]
@@ -168,32 +167,28 @@ class Group:
         self._scope: Scope | None = None
         self._directories: list[str] = []
         self._watched: list[str] = []
-        self._tasks: list[int] = []
-        self._processes: list[int] = []
+        self._processes: list[str] = []
 
     def create(self, hierarchies: tuple[Hierarchy, ...], limits: Limits) -> None:
         """Make the directories and set the limits; on an error ``remove`` still works.
 
         A controller whose limit cannot be set is not in ``controllers`` afterwards.
         """
-        name = f"{_PREFIX}{os.getpid()}"
         for hierarchy in hierarchies:
-            wanted = {item: _settings(hierarchy.version, item, limits) for item in hierarchy.controllers}
-            wanted = {item: settings for item, settings in wanted.items() if settings}
-            if not wanted:
-                continue
             _sweep(hierarchy.directory)
-            directory = f"{hierarchy.directory}/{name}"
+            directory = _directory(hierarchy, os.getpid())
             try:
                 os.mkdir(directory)
-                self._directories.append(directory)
-                joins, file = (
-                    (self._tasks, "tasks") if hierarchy.version == 1 else (self._processes, "cgroup.procs")
-                )
-                joins.append(os.open(f"{directory}/{file}", os.O_WRONLY | os.O_CLOEXEC))
             except OSError:
                 continue
-            self.controllers.update(item for item, settings in wanted.items() if _apply(directory, settings))
+            self._directories.append(directory)
+            if hierarchy.version == 2:
+                self._processes.append(f"{directory}/cgroup.procs")
+            self.controllers.update(
+                name
+                for name in hierarchy.controllers
+                if _apply(directory, _settings(hierarchy.version, name, limits))
+            )
 
     def ask_systemd(self, controllers: tuple[str, ...], limits: Limits) -> None:
         """Have systemd make the group instead; it is asked when the process is admitted."""
@@ -202,15 +197,10 @@ class Group:
         self._scope = Scope(limits)
         self.controllers.update(controllers)
 
-    def enter(self) -> None:
-        """Move the calling thread, the only one of its process, where that is possible."""
-        for descriptor in self._tasks:
-            os.write(descriptor, b"0")
-
     def admit(self, pid: int) -> None:
         """Move a process where it cannot move itself."""
-        for descriptor in self._processes:
-            os.write(descriptor, str(pid).encode())
+        for path in self._processes:
+            _write(path, str(pid))
         if self._scope is not None:
             group = self._scope.admit(pid)
             mount_point, _ = _mounted(_read("/proc/self/mountinfo"))["unified"]
@@ -235,8 +225,6 @@ class Group:
         """Remove the directories; their last processes may need a moment to be gone."""
         if self._scope is not None:
             self._scope.close()
-        for descriptor in (*self._tasks, *self._processes):
-            os.close(descriptor)
         for directory in self._directories:
             for _ in range(_REMOVAL_TRIES):
                 try:
@@ -248,19 +236,35 @@ class Group:
                 else:
                     break
         self._directories.clear()
-        self._tasks.clear()
-        self._processes.clear()
 
 
 def _apply(directory: str, settings: list[tuple[str, str, bool]]) -> bool:
     for file, text, required in settings:
         try:
-            with open(f"{directory}/{file}", "w", encoding="ascii") as control:
-                control.write(text)
+            _write(f"{directory}/{file}", text)
         except OSError:
             if required:
                 return False
     return True
+
+
+def enter(hierarchies: tuple[Hierarchy, ...], monitor: int) -> None:
+    """Move the calling thread, the only one of its process, into the monitor's v1 groups."""
+    for hierarchy in hierarchies:
+        if hierarchy.version == 1:
+            _write(f"{_directory(hierarchy, monitor)}/tasks", "0")
+
+
+def _directory(hierarchy: Hierarchy, monitor: int) -> str:
+    return f"{hierarchy.directory}/{_PREFIX}{monitor}"
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
 
 
 def _sweep(directory: str) -> None:

@@ -12,6 +12,7 @@ import resource
 
 from coopfile.errors import CoopError
 from coopfile.native import landlock, namespaces, report, seccomp, signals, syscalls
+from coopfile.native.cgroups import enter
 from coopfile.native.tree import build
 from coopfile.plan.hosttools import DEVICES
 from coopfile.record import Record
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import NoReturn
 
-    from coopfile.native.cgroups import Group
     from coopfile.native.layout import Layout
+    from coopfile.native.limits import Enforcement
     from coopfile.plan.bind import Launch
 
 FAILED = 125
@@ -30,22 +31,22 @@ _REPORT = 3
 
 
 class Start(Record):
-    """What PID 1 is given.
+    """What PID 1 is given; ``monitor`` is the monitor's process number outside.
 
     ``gate`` is a pipe whose other end only the monitor has: it writes a byte when the
     sandbox is in its control group and the places of the guards are held, and closes
     it by dying. ``mask`` is the caller's
-    signal mask; ``rlimits`` are the limits that no control group enforces.
+    signal mask.
     """
 
     launch: Launch
     layout: Layout
-    group: Group
+    enforcement: Enforcement
     report: int
     gate: int
+    monitor: int
     mask: set[int]
     landlock_abi: int
-    rlimits: tuple[tuple[int, int], ...]
 
 
 def main(start: Start) -> NoReturn:
@@ -61,11 +62,11 @@ def main(start: Start) -> NoReturn:
 
 def _run(start: Start) -> int:
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signals.SIGKILL)
-    start.group.enter()
+    os.umask(0o022)
     launch = start.launch
     own_network = launch.network != "host"
     namespaces.enter_other_namespaces(network=own_network)
-    build(start.layout.operations, start.layout.guards, lambda: _pass(start.gate))
+    build(start.layout.operations, start.layout.guards, lambda: _pass_gate(start))
     _take_own_devices()
     syscalls.set_hostname("coop")
     if own_network:
@@ -75,19 +76,19 @@ def _run(start: Start) -> int:
         os.chdir(launch.directory)
     except OSError:
         raise CoopError(f"{launch.directory} is not visible inside the sandbox") from None
-    os.umask(0o022)
     _lock_in(start)
     _keep_only(start.report)
-    _limit_resources(start.rlimits)
+    _limit_resources(start.enforcement.rlimits)
     command = _spawn(launch.argv, launch.environment, start.mask)
     os.close(_REPORT)
     return _reap(command)
 
 
-def _pass(gate: int) -> None:
+def _pass_gate(start: Start) -> None:
     """Wait for the monitor; end if it died, perhaps before the parent-death signal was set."""
-    if os.read(gate, 1) == b"":
+    if os.read(start.gate, 1) == b"":
         os._exit(FAILED)
+    enter(start.enforcement.hierarchies, start.monitor)
 
 
 def _take_own_devices() -> None:

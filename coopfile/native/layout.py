@@ -18,6 +18,7 @@ from coopfile.native.operations import (
     Protect,
     Scratch,
     Symlink,
+    Tool,
     Write,
 )
 from coopfile.native.sources import inside, resolve
@@ -65,7 +66,7 @@ def layout(launch: Launch, inputs: tuple[str, ...] = (), private: tuple[str, ...
     operations: list[Operation] = []
     for tool in TOOLS:
         operations += _host_tool(tool)
-    tools = [(operation.target, False) for operation in operations if isinstance(operation, Bind)]
+    tools = [(operation.target, False) for operation in operations if isinstance(operation, Tool)]
     operations += _etc(launch)
     operations += _devices()
     scratch = (*((path, 0o1777) for path in SCRATCH), (launch.home, 0o700))
@@ -91,22 +92,24 @@ def _host_tool(path: str) -> list[Operation]:
     except FileNotFoundError:
         return []
     except OSError:  # not a link
-        return [Bind(path, path)]
+        parent = os.path.dirname(path)
+        return [Tool(path, path)] if parent == "/" else [Directory(parent), Tool(path, path)]
 
 
 def _etc(launch: Launch) -> list[Operation]:
     operations: list[Operation] = [Directory("/etc")]
+    made = {"/etc"}
     for name in ETC:
         path = f"/etc/{name}"
-        if os.path.islink(path):
-            real = os.path.realpath(path)
-            if inside(real, "/usr"):
-                operations.append(Symlink(path, real))
-                continue
-        else:
-            real = path
-        if os.path.lexists(real):
-            operations.append(Bind(real, path))
+        real = os.path.realpath(path) if os.path.islink(path) else path
+        if not os.path.lexists(real):
+            continue
+        for parent in _parents(path):
+            if parent not in made:
+                made.add(parent)
+                operations.append(Directory(parent))
+        linked = real != path and inside(real, "/usr")
+        operations.append(Symlink(path, real) if linked else Tool(real, path))
     user, uid, gid = launch.user, launch.uid, launch.gid
     accounts = {"root": "root:x:0:0:root:/root:/bin/sh"}
     groups = {"root": "root:x:0:"}
@@ -123,13 +126,19 @@ def _etc(launch: Launch) -> list[Operation]:
     if launch.network == "host":
         real = os.path.realpath("/etc/resolv.conf")
         if os.path.exists(real):
-            operations.append(Bind(real, "/etc/resolv.conf"))
+            operations.append(Tool(real, "/etc/resolv.conf"))
     return operations
+
+
+def _parents(path: str) -> list[str]:
+    """Return the directories above a path, the outermost first, without the root."""
+    parts = path.split("/")[1:-1]
+    return ["/" + "/".join(parts[: number + 1]) for number in range(len(parts))]
 
 
 def _devices() -> list[Operation]:
     operations: list[Operation] = [Directory("/dev")]
-    operations += [Bind(f"/dev/{name}", f"/dev/{name}", device=True) for name in DEVICES]
+    operations += [Tool(f"/dev/{name}", f"/dev/{name}", device=True) for name in DEVICES]
     operations += [Symlink(path, target) for path, target in DEVICE_LINKS]
     return operations
 

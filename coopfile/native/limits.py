@@ -39,24 +39,20 @@ class Enforcement(Record):
     how: tuple[tuple[str, str], ...]
     weakenings: tuple[Weakening, ...]
 
-    def check(self, applied: set[str], limits: Limits) -> None:
+    def check(self, applied: set[str]) -> None:
         """Fail when a control group that was promised could not be made after all."""
         for controller, how in self.how:
-            needed = controller != "cpu" or limits.cpus is not None
-            if how.startswith(("cgroup", "systemd")) and needed and controller not in applied:
+            if how.startswith(("cgroup", "systemd")) and controller not in applied:
                 raise CoopError(f"{KEYS[controller]}: setting the limit in a control group ({how}) failed")
 
 
 def enforcement(limits: Limits) -> Enforcement:
     """Find the strongest means for each limit: control groups, then resource limits."""
-    hierarchies, missing = cgroups.find()
-    wanted = [
-        reason.controller for reason in missing if reason.controller != "cpu" or limits.cpus is not None
-    ]
-    if wanted and cgroups.unified_only() and _systemd_is_there():
+    wanted = tuple(name for name in cgroups.CONTROLLERS if name != "cpu" or limits.cpus is not None)
+    hierarchies, missing = cgroups.find(wanted)
+    if missing and cgroups.unified_only() and _systemd_is_there():
         # One owner for all of them: a process is in one v2 group.
-        controllers = tuple(name for name in cgroups.CONTROLLERS if name != "cpu" or limits.cpus is not None)
-        return Enforcement((), controllers, (), tuple((name, "systemd scope") for name in controllers), ())
+        return Enforcement((), wanted, (), tuple((name, "systemd scope") for name in wanted), ())
     how = {name: f"cgroup v{item.version}" for item in hierarchies for name in item.controllers}
     rlimits = []
     weakenings = []
@@ -73,7 +69,7 @@ def enforcement(limits: Limits) -> Enforcement:
             # The kernel never holds root to RLIMIT_NPROC: kernel/fork.c, copy_process.
             how["pids"] = "nothing"
             weakenings.append(Weakening("limits.pids", f"not enforced for root: {reason.why}", _REMEDY))
-        elif limits.cpus is not None:
+        else:
             how["cpu"] = "nothing"
             weakenings.append(Weakening("limits.cpus", f"not enforced: {reason.why}", _REMEDY))
     return Enforcement(hierarchies, (), tuple(rlimits), tuple(how.items()), tuple(weakenings))

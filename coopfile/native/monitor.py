@@ -51,10 +51,8 @@ def _run(order: Order, caller: int) -> int:
     group, placeholders = Group(), Placeholders()
     try:
         _watch(caller)
-        group.create(order.enforcement.hierarchies, order.launch.limits)
         if order.enforcement.scoped:
             group.ask_systemd(order.enforcement.scoped, order.launch.limits)
-        order.enforcement.check(group.controllers, order.launch.limits)
         namespaces.enter_user_namespace(order.launch.uid, order.launch.gid)
         _watch(caller)  # the change of credentials has cleared it: prctl(2)
         status = _supervise(_start(order, group, placeholders))
@@ -75,6 +73,7 @@ def _watch(caller: int) -> None:
 def _start(order: Order, group: Group, placeholders: Placeholders) -> int:
     """Fork PID 1, do what it needs of the host while it builds the tree, and return its number here."""
     gate, opener = os.pipe()
+    monitor = os.getpid()
     pid = os.fork()
     if pid == 0:
         os.close(opener)
@@ -82,16 +81,18 @@ def _start(order: Order, group: Group, placeholders: Placeholders) -> int:
             init.Start(
                 launch=order.launch,
                 layout=order.layout,
-                group=group,
+                enforcement=order.enforcement,
                 report=order.report,
                 gate=gate,
+                monitor=monitor,
                 mask=order.mask,
                 landlock_abi=order.landlock_abi,
-                rlimits=order.enforcement.rlimits,
             )
         )
     os.close(gate)
     try:
+        group.create(order.enforcement.hierarchies, order.launch.limits)
+        order.enforcement.check(group.controllers)
         for directory, paths in order.layout.held:
             root = open_real(directory)
             placeholders.reserve(root, paths)

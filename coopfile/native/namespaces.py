@@ -29,7 +29,7 @@ def enter_user_namespace(uid: int, gid: int) -> None:
     """
     outer_uid, outer_gid = os.geteuid(), os.getegid()
     if outer_uid == 0:
-        os.setgroups([])  # root's groups would outlast its capabilities
+        _leave_groups()
     try:
         syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWPID)
         _write("/proc/self/setgroups", "deny")
@@ -37,6 +37,26 @@ def enter_user_namespace(uid: int, gid: int) -> None:
         _write("/proc/self/gid_map", f"{gid} {outer_gid} 1\n")
     except OSError as error:
         raise explain(error) from None
+
+
+def _leave_groups() -> None:
+    """Give up root's supplementary groups, which would outlast its capabilities.
+
+    Root of a namespace that an unprivileged user made cannot: the groups are that user's own.
+    """
+    try:
+        os.setgroups([])
+    except PermissionError:
+        try:
+            with open("/proc/self/setgroups", encoding="ascii") as file:
+                forbidden = file.read().strip() == "deny"
+        except OSError:
+            forbidden = False
+        if not forbidden:
+            raise CoopError(
+                "root's supplementary groups cannot be given up here, and would reach into the sandbox",
+                "give coop the capability CAP_SETGID, or start it as another user",
+            ) from None
 
 
 def enter_other_namespaces(*, network: bool) -> None:

@@ -27,7 +27,7 @@ class Tree:
     def __init__(self) -> None:
         self.root = -1
         self.own_devices: set[int] = set()
-        self.prepared: dict[Operation, int] = {}
+        self.prepared: dict[str, int] = {}
         self.mounted: dict[str, int] = {}
         self.guards = Guards()
 
@@ -111,16 +111,15 @@ class Operation(Record):
 
 
 class Directory(Operation):
-    """An empty directory of the root file system."""
+    """An empty directory of the root file system; its parent is there."""
 
     path: str
-    mode: int = 0o755
 
     def describe(self) -> str:
         return f"directory  {self.path}"
 
     def execute(self, tree: Tree) -> None:
-        os.close(tree.directory(self.path, self.mode))
+        os.mkdir("." + self.path, 0o755)
 
 
 class Symlink(Operation):
@@ -133,9 +132,7 @@ class Symlink(Operation):
         return f"symlink    {self.path} -> {self.target}"
 
     def execute(self, tree: Tree) -> None:
-        parent, name = tree.parent_of(self.path)
-        os.symlink(self.target, name, dir_fd=parent)
-        os.close(parent)
+        os.symlink(self.target, "." + self.path)
 
 
 class Write(Operation):
@@ -143,56 +140,74 @@ class Write(Operation):
 
     path: str
     content: str
-    mode: int = 0o444
 
     def describe(self) -> str:
         return f"write      {self.path} ({len(self.content.encode())} bytes)"
 
     def execute(self, tree: Tree) -> None:
-        parent, name = tree.parent_of(self.path)
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
-        descriptor = os.open(name, flags, self.mode, dir_fd=parent)
+        descriptor = os.open("." + self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444)
         os.write(descriptor, self.content.encode())
         os.close(descriptor)
-        os.close(parent)
 
 
-class Bind(Operation):
-    """A path of the host. ``source`` is a real path; a host without it has no such mount."""
+class Tool(Operation):
+    """A path of the host that every sandbox has, read-only, in a directory of the root file system.
+
+    The host's tools and devices are root's, so nobody can be changing them meanwhile. Read-only
+    is, for a device, about its node: root inside owns the host's and could change its mode.
+    """
 
     source: str
     target: str
-    write: bool = False
     device: bool = False
 
     def describe(self) -> str:
         to = "" if self.source == self.target else f" -> {self.target}"
-        how = "device" if self.device else "read-write" if self.write else "read-only"
-        return f"bind       {self.source}{to} ({how})"
+        return f"bind       {self.source}{to} ({'device' if self.device else 'read-only'})"
 
     def prepare(self, tree: Tree) -> None:
-        if self.device:
-            source: int | None = sources.open_real(self.source)
+        copy = syscalls.open_tree(syscalls.AT_FDCWD, self.source)
+        attributes = syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID
+        attributes |= syscalls.MOUNT_ATTR_NOEXEC if self.device else syscalls.MOUNT_ATTR_NODEV
+        syscalls.mount_setattr(copy, attributes)
+        tree.prepared[self.target] = copy
+
+    def execute(self, tree: Tree) -> None:
+        copy = tree.prepared.pop(self.target)
+        place = "." + self.target
+        if stat.S_ISDIR(os.fstat(copy).st_mode):
+            os.mkdir(place, 0o755)
         else:
-            source = sources.open_source(self.source, write=self.write)
+            os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444))
+        syscalls.move_mount(copy, syscalls.AT_FDCWD, place)
+        os.close(copy)
+
+
+class Bind(Operation):
+    """A path that the plan gives. ``source`` is a real path; a host without it has no such mount."""
+
+    source: str
+    target: str
+    write: bool
+
+    def describe(self) -> str:
+        to = "" if self.source == self.target else f" -> {self.target}"
+        return f"bind       {self.source}{to} ({'read-write' if self.write else 'read-only'})"
+
+    def prepare(self, tree: Tree) -> None:
+        source = sources.open_source(self.source, write=self.write)
         if source is None:
             return
         copy = syscalls.open_tree(source)
         os.close(source)
-        if self.device:
-            # Read-only is about the node: root inside owns the host's and could change its mode.
-            attributes = syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NOEXEC | syscalls.MOUNT_ATTR_RDONLY
-        else:
-            attributes = _RESTRICTED | (0 if self.write else syscalls.MOUNT_ATTR_RDONLY)
-        syscalls.mount_setattr(copy, attributes)
-        tree.prepared[self] = copy
+        syscalls.mount_setattr(copy, _RESTRICTED | (0 if self.write else syscalls.MOUNT_ATTR_RDONLY))
+        tree.prepared[self.target] = copy
 
     def execute(self, tree: Tree) -> None:
-        copy = tree.prepared.pop(self, None)
-        if copy is None:
-            return
-        tree.attach(copy, self.target)
-        tree.mounted[self.target] = copy
+        copy = tree.prepared.pop(self.target, None)
+        if copy is not None:
+            tree.attach(copy, self.target)
+            tree.mounted[self.target] = copy
 
 
 class Scratch(Operation):
@@ -205,24 +220,21 @@ class Scratch(Operation):
         return f"tmpfs      {' '.join(path for path, _ in self.places)} ({self.size} bytes in all)"
 
     def execute(self, tree: Tree) -> None:
-        base = "/.scratch"
-        os.close(tree.directory(base))
-        inodes = max(self.size // 4096, 1024)
-        options = f"mode=0755,size={self.size},nr_inodes={inodes}"
-        flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
-        syscalls.mount("tmpfs", "." + base, "tmpfs", flags, options)
-        scratch = tree.directory(base)
-        tree.own_devices.add(os.fstat(scratch).st_dev)
+        base = "./.scratch"
+        os.mkdir(base)
+        options = f"mode=0755,size={self.size},nr_inodes={max(self.size // 4096, 1024)}"
+        syscalls.mount("tmpfs", base, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
+        tree.own_devices.add(os.stat(base).st_dev)
         for number, (path, mode) in enumerate(self.places):
-            name = str(number)
-            os.mkdir(name, dir_fd=scratch)
-            os.chmod(name, mode, dir_fd=scratch)
-            copy = syscalls.open_tree(scratch, name)
-            tree.attach(copy, path)
+            part = f"{base}/{number}"
+            os.mkdir(part)
+            os.chmod(part, mode)
+            copy = syscalls.open_tree(syscalls.AT_FDCWD, part)
+            os.makedirs("." + path, exist_ok=True)
+            syscalls.move_mount(copy, syscalls.AT_FDCWD, "." + path)
             os.close(copy)
-        os.close(scratch)
-        syscalls.umount("." + base)
-        os.rmdir(base.strip("/"), dir_fd=tree.root)
+        syscalls.umount(base)
+        os.rmdir(base)
 
 
 class Proc(Operation):
@@ -234,7 +246,7 @@ class Proc(Operation):
         return f"proc       /proc (read-only; masked: {' '.join(self.masked)})"
 
     def execute(self, tree: Tree) -> None:
-        os.close(tree.directory("/proc"))
+        os.mkdir("./proc")
         flags = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
         try:
             syscalls.mount("proc", "./proc", "proc", flags)
@@ -257,7 +269,7 @@ class Devpts(Operation):
         return "devpts     /dev/pts"
 
     def execute(self, tree: Tree) -> None:
-        os.close(tree.directory("/dev/pts"))
+        os.mkdir("./dev/pts")
         flags = syscalls.MS_NOSUID | syscalls.MS_NOEXEC
         syscalls.mount("devpts", "./dev/pts", "devpts", flags, "newinstance,ptmxmode=0666,mode=0600")
 

@@ -107,8 +107,11 @@ def run(prepared: Prepared, *, timeout: float | None = None) -> Outcome:
 
 def ensure_streams() -> None:
     """Open what the caller closed of the three streams, so that no pipe of ours takes its number."""
-    while (descriptor := os.open("/dev/null", os.O_RDWR)) <= 2:
-        os.set_inheritable(descriptor, True)
+    try:
+        while (descriptor := os.open("/dev/null", os.O_RDWR)) <= 2:
+            os.set_inheritable(descriptor, True)
+    except OSError as error:
+        raise CoopError(f"cannot open /dev/null: {error.strerror}") from None
     os.close(descriptor)
 
 

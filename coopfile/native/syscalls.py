@@ -8,6 +8,7 @@ every architecture (Linux: arch/*/entry/syscalls); the others are per machine.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 
 TYPE_CHECKING = False
@@ -188,7 +189,9 @@ def drop_capabilities() -> None:
     for capability in range(64):
         try:
             prctl(PR_CAPBSET_DROP, capability)
-        except OSError:
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
             break  # past the last capability that this kernel knows
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
     empty = (ctypes.c_uint32 * 6)()

@@ -1,5 +1,6 @@
 """Attacks through privileges: capabilities, set-id files, PID 1, /proc, descriptors, keys."""
 
+# ruff: noqa: E501  (attack programs, and tables of what they try)
 from __future__ import annotations
 
 import os
@@ -9,6 +10,7 @@ import stat
 import struct
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +40,13 @@ def test_privileged_programs(project: Project, kind: str) -> None:
     if kind == "capabilities":
         everything = struct.pack("<5I", 0x02000001, 0xFFFFFFFF, 0xFFFFFFFF, 0x1FF, 0)
         os.setxattr(program, "security.capability", everything)
-    result = project.run("./program", "-E", "^(Uid|Gid|CapPrm|CapEff)", "/proc/self/status", options=["--set", 'session.user="me"'])
+    result = project.run(
+        "./program",
+        "-E",
+        "^(Uid|Gid|CapPrm|CapEff)",
+        "/proc/self/status",
+        options=["--set", 'session.user="me"'],
+    )
     if result.status == 126:
         return  # the kernel did not even execute it
     found = dict(line.split(":\t") for line in result.out.strip().split("\n"))
@@ -136,7 +144,9 @@ def test_writable_mounts(project: Project) -> None:
 def test_devices_of_the_host_keep_their_mode(project: Project) -> None:
     """Root inside owns the host's device nodes, yet can change neither their mode nor their times."""
     before = {name: os.stat(f"/dev/{name}") for name in ("null", "zero", "full", "urandom")}
-    script = "for f in /dev/null /dev/zero /dev/full /dev/urandom; do chmod 600 $f; touch -d 2001-01-01 $f; done"
+    script = (
+        "for f in /dev/null /dev/zero /dev/full /dev/urandom; do chmod 600 $f; touch -d 2001-01-01 $f; done"
+    )
     project.shell(script)
     # Standard input is /dev/null of the host's own mount.
     project.python("import os\nfor d in (0, 1, 2):\n  try: os.fchmod(d, 0o600)\n  except OSError: pass")
@@ -149,21 +159,37 @@ def test_devices_of_the_host_keep_their_mode(project: Project) -> None:
 
 def test_no_kernel_file_systems(project: Project) -> None:
     """There is no /sys, no control group, no debug, security or BPF file system to be found."""
-    kinds = {line.partition(" - ")[2].split()[0] for line in project.output("cat /proc/self/mountinfo").split("\n")}
-    assert not kinds & {"sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "bpf", "configfs", "mqueue"}
+    kinds = {
+        line.partition(" - ")[2].split()[0] for line in project.output("cat /proc/self/mountinfo").split("\n")
+    }
+    assert not kinds & {
+        "sysfs",
+        "cgroup",
+        "cgroup2",
+        "debugfs",
+        "tracefs",
+        "securityfs",
+        "bpf",
+        "configfs",
+        "mqueue",
+    }
     assert project.shell("ls -d /sys/kernel /sys/fs/cgroup /proc/sys/kernel/../../sysrq-trigger/x").out == ""
 
 
 def test_descriptors(project: Project) -> None:
     """Descriptors of the caller do not get in, however many, however high, whatever they lead to."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = [os.open("/", os.O_RDONLY), os.open(project.home, os.O_RDONLY | os.O_DIRECTORY)]
     wanted += [os.open("/proc", os.O_PATH), os.open("/etc/passwd", os.O_RDONLY)]
     wanted += [os.dup(wanted[0]) for _ in range(40)]
     high = [os.dup2(wanted[0], number) for number in (1024, 1025, min(soft, 5000) - 1) if number < soft]
     try:
         process = project.popen(
-            "/usr/bin/python3", "-I", "-c", "import os; print(os.listdir('/proc/self/fd'))", pass_fds=[*wanted, *high]
+            "/usr/bin/python3",
+            "-I",
+            "-c",
+            "import os; print(os.listdir('/proc/self/fd'))",
+            pass_fds=[*wanted, *high],
         )
         output, errors = process.communicate(timeout=DEADLINE)
     finally:
@@ -180,7 +206,8 @@ def test_directory_as_a_stream(project: Project, stream: str, flags: int) -> Non
     descriptor = os.open(project.directory, flags | os.O_DIRECTORY)
     attack = f"cd /proc/self/fd/{['stdin', 'stdout', 'stderr'].index(stream)} && echo evil >> .git/config"
     try:
-        process = project.popen("sh", "-c", attack, **{stream: descriptor})
+        streams: dict[str, Any] = {stream: descriptor}
+        process = project.popen("sh", "-c", attack, **streams)
         process.communicate(timeout=DEADLINE)
     finally:
         os.close(descriptor)
@@ -258,7 +285,13 @@ def test_keys(project: Project) -> None:
 
 def test_host_settings_unchanged(project: Project) -> None:
     """What root could once change from inside (core_pattern, sysrq, the host's name) stays as it is."""
-    watched = ("kernel/core_pattern", "kernel/sysrq", "kernel/hostname", "kernel/modprobe", "vm/overcommit_memory")
+    watched = (
+        "kernel/core_pattern",
+        "kernel/sysrq",
+        "kernel/hostname",
+        "kernel/modprobe",
+        "vm/overcommit_memory",
+    )
     watched = tuple(name for name in watched if Path("/proc/sys", name).exists())
     before = [Path("/proc/sys", name).read_text() for name in watched]
     script = "; ".join(f"echo '|/tmp/evil' > /proc/sys/{name}" for name in watched)
@@ -312,7 +345,10 @@ def test_set_id_files_for_the_host(project: Project) -> None:
 
 def test_ordinary_modes_work(project: Project) -> None:
     """Modes without set-id bits can be set as ever, the sticky bit included."""
-    assert project.output("mkdir d; chmod 1777 d; touch f; chmod 755 f; stat -c %a d f").split() == ["1777", "755"]
+    assert project.output("mkdir d; chmod 1777 d; touch f; chmod 755 f; stat -c %a d f").split() == [
+        "1777",
+        "755",
+    ]
 
 
 def test_not_root_of_the_host(project: Project) -> None:

@@ -1,5 +1,6 @@
 """Attacks through what coop reads: Coopfiles, caches, approvals, variables, names."""
 
+# ruff: noqa: E501  (attack programs, and tables of what they try)
 from __future__ import annotations
 
 import json
@@ -27,7 +28,7 @@ ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make ano
 
 def widened(project: Project, **how: object) -> str:
     """Return what a run says that would show a widened sandbox: its namespace and the host's document."""
-    project.write(project.home / "documents/file", "host-document")
+    project.write(str(project.home / "documents/file"), "host-document")
     result = project.shell("readlink /proc/self/ns/net; cat ~/documents/file; echo ran", **how)
     assert os.readlink("/proc/self/ns/net") not in result.out, result
     assert "host-document" not in result.out, result
@@ -74,7 +75,9 @@ def shared(actor: Actor) -> Iterator[Path]:
 
 
 @ROOT_ONLY
-@pytest.mark.parametrize("kind", ["file", "link to own file", "link to root's file", "local file", "local link"])
+@pytest.mark.parametrize(
+    "kind", ["file", "link to own file", "link to root's file", "local file", "local link"]
+)
 def test_strangers_coopfile(project: Project, shared: Path, kind: str) -> None:
     """A Coopfile of another user's in or above the working directory is refused, and so is a link of theirs."""
     own = project.write("mine", WIDE)
@@ -82,7 +85,7 @@ def test_strangers_coopfile(project: Project, shared: Path, kind: str) -> None:
     rooted.write_text(WIDE)
     place = shared / ("Coopfile.local" if "local" in kind else "Coopfile")
     if "local" in kind:
-        project.write(shared / "Coopfile", "")
+        project.write(str(shared / "Coopfile"), "")
     if "link" in kind:
         place.symlink_to(rooted if "root" in kind else own)
         os.chown(place, STRANGER, STRANGER, follow_symlinks=False)
@@ -135,7 +138,9 @@ def test_strangers_cache_entry(project: Project) -> None:
         assert widened(project).endswith("ran\n")
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", b"\xe3" * 100000, b"(" * 5000, b"\xa9\xff\xff\xff\x7f", b"i\x00"])
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage", b"\xe3" * 100000, b"(" * 5000, b"\xa9\xff\xff\xff\x7f", b"i\x00"]
+)
 def test_damaged_cache_entry(project: Project, content: bytes) -> None:
     """A damaged cache entry is a miss: no crash, no other plan."""
     os.utime(project.directory / "Coopfile", (1, 1))
@@ -194,13 +199,28 @@ def test_home_in_the_workspace(project: Project) -> None:
         assert (result.status, result.out) == (125, "")
 
 
-NAMES = ["a,b", "a:b", "a=b", "a b\t", "new\nline", "-rf", "--", "\\040", "'\"`$(touch evil)", "*?[a]", "\x1b[31mred", "\x1e\x1f", "ünïcödé", "..."]
+NAMES = [
+    "a,b",
+    "a:b",
+    "a=b",
+    "a b\t",
+    "new\nline",
+    "-rf",
+    "--",
+    "\\040",
+    "'\"`$(touch evil)",
+    "*?[a]",
+    "\x1b[31mred",
+    "\x1e\x1f",
+    "ünïcödé",
+    "...",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_strange_paths(project: Project, name: str) -> None:
     """Paths with separators of mount options, of options and of shells are paths, nothing else."""
-    given = project.write(project.home / name / "file", "content").parent
+    given = project.write(str(project.home / name / "file"), "content").parent
     project.directory = project.mkdir(project.directory / name)
     project.coopfile("")
     quoted = json.dumps(str(given), ensure_ascii=False).replace("\x7f", "\\u007f")
@@ -225,7 +245,9 @@ def test_path_that_is_no_text(project: Project) -> None:
 
 def private(project: Project) -> dict[str, object]:
     """Return the home without what is coop's own."""
-    return {name: item for name, item in tree(project.home).items() if not name.startswith((".cache", ".local"))}
+    return {
+        name: item for name, item in tree(project.home).items() if not name.startswith((".cache", ".local"))
+    }
 
 
 @pytest.mark.parametrize(
@@ -263,11 +285,15 @@ def test_hostile_command_names(project: Project, name: str) -> None:
     assert "\x1b" not in result.err and "\x1e" not in result.err
 
 
-@pytest.mark.parametrize("module", ["coopfile", "marshal", "tomllib", "tomli", "signal", "resource", "sitecustomize"])
+@pytest.mark.parametrize(
+    "module", ["coopfile", "marshal", "tomllib", "tomli", "signal", "resource", "sitecustomize"]
+)
 def test_planted_modules(project: Project, module: str) -> None:
     """Python modules that the command plants are not imported by coop when it starts in the workspace."""
     marker = project.directory / "imported"
-    project.shell(f"mkdir -p {module}; echo 'open(\"{marker}\", \"w\")' | tee {module}/__init__.py > {module}.py")
+    project.shell(
+        f'mkdir -p {module}; echo \'open("{marker}", "w")\' | tee {module}/__init__.py > {module}.py'
+    )
     result = project.shell("echo ran", cwd=project.directory)
     assert result.out == "ran\n"
     assert not marker.exists()

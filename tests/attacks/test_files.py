@@ -1,5 +1,6 @@
 """Attacks through files, links and mounts, from inside and by those who race with the start."""
 
+# ruff: noqa: E501  (attack programs, and tables of what they try)
 from __future__ import annotations
 
 import os
@@ -69,7 +70,9 @@ for top in ("/workspace", "/tmp", "/root", "/home", "/run", "/var", "/etc", "/mn
 """
 
 
-@pytest.mark.parametrize("more", ["nothing", "read above", "write above", "read itself", "write inside", "host path"])
+@pytest.mark.parametrize(
+    "more", ["nothing", "read above", "write above", "read itself", "write inside", "host path"]
+)
 def test_hidden_files(project: Project, more: str) -> None:
     """A hidden file cannot be read by any other path: links, parents, /proc, or a second mount that holds it."""
     secret = f"hidden in {project.directory}"
@@ -114,7 +117,9 @@ def test_locked_workspace(project: Project) -> None:
 def test_deep_tree(project: Project) -> None:
     """Directories deeper than a path may be long neither stop the next run nor hide a file from hiding."""
     project.write(".env", "hidden-value")
-    made = project.python("import os\nfor i in range(40):\n  os.mkdir('d' * 200); os.chdir('d' * 200)", options=hide("**/.env"))
+    made = project.python(
+        "import os\nfor i in range(40):\n  os.mkdir('d' * 200); os.chdir('d' * 200)", options=hide("**/.env")
+    )
     assert made.status == 0, made
     result = project.shell("cat .env; echo ran", options=hide("**/.env"))
     assert "Traceback" not in result.err
@@ -123,11 +128,22 @@ def test_deep_tree(project: Project) -> None:
 
 def test_strange_names(project: Project) -> None:
     """Names with newlines, glob characters, options and bytes that are no UTF-8 are hidden like others."""
-    names = [b".env", b"\xff\xfe/.env", b"new\nline/.env", b"*?[a]/.env", b"-rf/.env", b"a b\t/.env", b"\\x2f/.env", b"'\"/.env"]
+    names = [
+        b".env",
+        b"\xff\xfe/.env",
+        b"new\nline/.env",
+        b"*?[a]/.env",
+        b"-rf/.env",
+        b"a b\t/.env",
+        b"\\x2f/.env",
+        b"'\"/.env",
+    ]
     for name in names:
         path = os.fsdecode(name)
         project.write(path, "hidden-value")
-    result = project.shell("find . -name .env -exec cat {} +; grep -rs hidden-value .", options=hide("**/.env"))
+    result = project.shell(
+        "find . -name .env -exec cat {} +; grep -rs hidden-value .", options=hide("**/.env")
+    )
     assert "hidden-value" not in result.out
 
 
@@ -196,9 +212,9 @@ def test_own_state(project: Project, given: str) -> None:
     """coop's cache, approvals and settings can be neither read nor changed, whatever of the home is given."""
     for place in (".cache/coop/plans", ".local/state/coop/approvals", ".config/coop", ".config"):
         project.mkdir(project.home / place)
-    project.write(project.home / ".config/coop/Coopfile", "")
-    project.write(project.home / ".cache/coop/plans/00000000", "private")
-    project.write(project.home / ".local/state/coop/approvals/x.json", "private")
+    project.write(str(project.home / ".config/coop/Coopfile"), "")
+    project.write(str(project.home / ".cache/coop/plans/00000000"), "private")
+    project.write(str(project.home / ".local/state/coop/approvals/x.json"), "private")
     given, top = (str(project.home), str(project.home)) if given == "home" else (given, "/root")
     assert project.run("true", options=give("write", given)).status == 0  # and fills the cache
     before = tree(project.home)
@@ -215,7 +231,7 @@ def test_own_state(project: Project, given: str) -> None:
 
 def test_shell_files_of_the_home(project: Project) -> None:
     """With the whole home given, its start-up files, keys and programs still cannot be made or changed."""
-    project.write(project.home / ".bashrc", "good")
+    project.write(str(project.home / ".bashrc"), "good")
     names = ".bashrc .profile .zshrc .ssh/authorized_keys .gitconfig .config/git/config .local/bin/ls .config/autostart/x.desktop"
     script = f'cd {project.home}; for f in {names}; do mkdir -p "$(dirname $f)"; echo evil > $f; mv "$(dirname $f)" away; done 2>/dev/null; rm -f .bashrc'
     assert project.shell(script, options=give("write", project.home)).status != 125
@@ -236,7 +252,7 @@ def test_local_file_of_a_named_coopfile(project: Project) -> None:
 def test_git_in_another_shape(project: Project, kind: str) -> None:
     """A .git that is a file or a link is as safe as a directory, or refused."""
     real = project.mkdir(project.home / "real.git/hooks").parent
-    project.write(real / "config", "good")
+    project.write(str(real / "config"), "good")
     if kind == "worktree file":
         project.write(".git", f"gitdir: {real}\n")
     else:
@@ -256,7 +272,9 @@ def test_git_in_another_shape(project: Project, kind: str) -> None:
 def test_workspace_itself(project: Project) -> None:
     """The workspace's own directory can be neither renamed nor removed nor replaced."""
     before = project.directory.stat().st_ino
-    project.shell("cd /; mv /workspace /w; rmdir /workspace; rm -rf /workspace; ln -s /etc /workspace; mv -T /tmp /workspace")
+    project.shell(
+        "cd /; mv /workspace /w; rmdir /workspace; rm -rf /workspace; ln -s /etc /workspace; mv -T /tmp /workspace"
+    )
     assert project.directory.stat().st_ino == before
 
 
@@ -330,14 +348,19 @@ def test_killed_while_attacking(project: Project) -> None:
 @pytest.mark.parametrize("key", ["read", "write"])
 def test_links_planted_for_the_next_run(project: Project, key: str) -> None:
     """A link that the command plants does not become a mount of the host's file at the next start."""
-    secret = project.write(project.home / "secret/file", "hidden-value")
+    secret = project.write(str(project.home / "secret/file"), "hidden-value")
     given = project.mkdir("shared/data")
     before = tree(secret.parent)
     options = give(key, given)
-    plants = (f"rmdir shared/data; ln -s {secret.parent} shared/data", f"rm -rf shared; ln -s {secret.parent.parent} shared")
+    plants = (
+        f"rmdir shared/data; ln -s {secret.parent} shared/data",
+        f"rm -rf shared; ln -s {secret.parent.parent} shared",
+    )
     for plant in plants:
         project.shell(plant)
-        result = project.shell(f"cat {given}/file; cat shared/data/file; echo evil > {given}/file", options=options)
+        result = project.shell(
+            f"cat {given}/file; cat shared/data/file; echo evil > {given}/file", options=options
+        )
         assert "hidden-value" not in result.out
         project.shell("rm -rf shared; mkdir -p shared/data")
     assert tree(secret.parent) == before
@@ -345,7 +368,7 @@ def test_links_planted_for_the_next_run(project: Project, key: str) -> None:
 
 def test_links_in_a_later_writable_directory(project: Project) -> None:
     """The order in which writable directories are named does not decide which links are followed."""
-    secret = project.write(project.home / "secret/file", "hidden-value")
+    secret = project.write(str(project.home / "secret/file"), "hidden-value")
     tools = project.mkdir(project.home / "tools")
     project.shell("ln -s ../secret ~/tools/link", options=give("write", "~/tools"))
     assert (tools / "link").is_symlink()
@@ -376,7 +399,7 @@ while True:
 @pytest.mark.parametrize("place", ["source", "parent"])
 def test_race_for_a_mount_source(project: Project, place: str) -> None:
     """A source that turns into a link and back while the sandbox starts never becomes the link's target."""
-    secret = project.write(project.home / "secret/below/file", "hidden-value").parent.parent
+    secret = project.write(str(project.home / "secret/below/file"), "hidden-value").parent.parent
     given = project.mkdir("shared/below")
     project.write("shared/below/file", "good")
     if place == "source":
@@ -409,7 +432,9 @@ def test_race_for_hidden_files(project: Project) -> None:
         while time.monotonic() < end:
             result = project.shell("cat one/.env two/.env", options=hide("**/.env"))
             if "hidden-value" in result.out:
-                pytest.xfail("paths are expanded before they are mounted over; the program that swaps them is no sandbox's")
+                pytest.xfail(
+                    "paths are expanded before they are mounted over; the program that swaps them is no sandbox's"
+                )
     finally:
         stop()
 
@@ -423,7 +448,9 @@ def test_race_between_sandboxes(project: Project) -> None:
         (echo evil > $f; mkdir -p $f; rmdir $f; ln -s /etc $f; mv .git g) 2>/dev/null; done; done"""
     attacker = project.popen("sh", "-c", attack)
     while attacker.poll() is None:
-        assert project.shell("echo evil > .envrc; mkdir .git/hooks; echo evil > .git/hooks/x; echo evil >> .git/config").status
+        assert project.shell(
+            "echo evil > .envrc; mkdir .git/hooks; echo evil > .git/hooks/x; echo evil >> .git/config"
+        ).status
         seen = [p for p in project.directory.rglob("*") if p.is_file() and "evil" in p.read_text()]
         assert seen == []
     assert set(project.tree()) == {"Coopfile", ".git", ".git/config"}
@@ -462,13 +489,22 @@ def test_sockets_of_the_host(project: Project, listener: Path, network: str) -> 
     abstract.bind(f"\0coop-test-{os.getpid()}")
     abstract.listen()
     project.link("link", str(listener))
-    names = [str(listener), "link", f"@coop-test-{os.getpid()}", "/run/docker.sock", "/run/dbus/system_bus_socket", "/run/systemd/private"]
+    names = [
+        str(listener),
+        "link",
+        f"@coop-test-{os.getpid()}",
+        "/run/docker.sock",
+        "/run/dbus/system_bus_socket",
+        "/run/systemd/private",
+    ]
     result = project.python(CONNECT, *names, options=["--set", f'network.mode="{network}"'])
     abstract.close()
     assert (result.status, result.out) == (0, ""), result
 
 
-@pytest.mark.xfail(strict=True, reason="a read-only mount of a directory does not stop connect() to a socket in it")
+@pytest.mark.xfail(
+    strict=True, reason="a read-only mount of a directory does not stop connect() to a socket in it"
+)
 def test_socket_in_a_directory_given_to_read(project: Project, listener: Path) -> None:
     """A socket below a directory of files.read cannot be connected to."""
     result = project.python(CONNECT, str(listener), options=give("read", listener.parent))
@@ -525,7 +561,9 @@ def test_git_on_the_host(project: Project, way: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is needed")
-@pytest.mark.xfail(strict=True, reason="git status on the host reads the configuration of a planted submodule")
+@pytest.mark.xfail(
+    strict=True, reason="git status on the host reads the configuration of a planted submodule"
+)
 def test_planted_submodule(project: Project) -> None:
     """A repository planted in the workspace and entered into the index runs nothing on the host."""
     marker = commit(project)

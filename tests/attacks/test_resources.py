@@ -1,5 +1,6 @@
 """Attacks on the machine's resources, and by processes that will not end."""
 
+# ruff: noqa: E501  (attack programs, and tables of what they try)
 from __future__ import annotations
 
 import os
@@ -25,7 +26,11 @@ pytestmark = pytest.mark.native
 
 def limits(**values: object) -> tuple[str, ...]:
     """Return the options that set limits."""
-    return tuple(item for name, value in values.items() for item in ("--set", f"limits.{name}={value!r}".replace("'", '"')))
+    return tuple(
+        item
+        for name, value in values.items()
+        for item in ("--set", f"limits.{name}={value!r}".replace("'", '"'))
+    )
 
 
 def enforced(project: Project, key: str, **values: object) -> bool:
@@ -98,7 +103,9 @@ def test_memory_hog(project: Project, kind: str) -> None:
     whole = enforced(project, "memory", memory="64m")
     result = project.python(HOG, kind, str(200 << 20), options=limits(memory="64m", tmp="1g"))
     if kind != "private" and not whole:
-        pytest.skip("held per process here, for private memory only, and coop says that it is not held as a whole")
+        pytest.skip(
+            "held per process here, for private memory only, and coop says that it is not held as a whole"
+        )
     assert result.out != "had all\n", result
     assert result.status in (0, 137)
 
@@ -131,7 +138,21 @@ print(total, number)
 
 def test_disk_fillers(project: Project) -> None:
     """All writable places but the workspace together take limits.tmp, in bytes and in files."""
-    places = ["/", "/tmp", "/var", "/var/tmp", "/dev", "/dev/shm", "/dev/pts", "/run", "/root", "/etc", "/usr", "/home", "/proc"]
+    places = [
+        "/",
+        "/tmp",
+        "/var",
+        "/var/tmp",
+        "/dev",
+        "/dev/shm",
+        "/dev/pts",
+        "/run",
+        "/root",
+        "/etc",
+        "/usr",
+        "/home",
+        "/proc",
+    ]
     result = project.python(FILL, *places, options=limits(tmp="4m"))
     assert result.status == 0, result
     size, files = map(int, result.out.split())
@@ -208,7 +229,7 @@ def test_daemons(project: Project) -> None:
     """Daemons end with the command, before coop itself does, and keep no stream open."""
     started = time.monotonic()
     process = project.popen("/usr/bin/python3", "-I", "-c", DAEMON, "2")
-    output, errors = process.communicate(timeout=DEADLINE)
+    _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, errors
     time.sleep(max(0.0, started + 2.5 - time.monotonic()))
     assert not (project.directory / "outlived").exists()
@@ -234,7 +255,9 @@ print(sum(open(f"/proc/{n}/stat").read().rpartition(")")[2].split()[0] == "Z" fo
 
 def test_descriptor_exhaustion(project: Project) -> None:
     """Using up every descriptor ends at the process's limit and leaves the host's table as it was."""
-    script = "import os\nn = 0\ntry:\n  while n < 300000: os.dup(0); n += 1\nexcept OSError as e: print(e.errno)"
+    script = (
+        "import os\nn = 0\ntry:\n  while n < 300000: os.dup(0); n += 1\nexcept OSError as e: print(e.errno)"
+    )
     assert project.python(script).out == "24\n"
     used = int(Path("/proc/sys/fs/file-nr").read_text().split()[0])
     assert used < int(Path("/proc/sys/fs/file-nr").read_text().split()[2])
@@ -269,7 +292,9 @@ def test_limits_of_pid_1(project: Project) -> None:
 def test_signal_storm(project: Project) -> None:
     """A caller who signals coop without end, and a command that signals PID 1 without end, stop nothing."""
     storm = "import os, time\nend = time.time() + 1.5\nwhile time.time() < end:\n  os.kill(1, 10); os.kill(1, 17); os.kill(1, 28)"
-    script = f"import signal\nfor s in (10, 17, 28, 18): signal.signal(s, signal.SIG_IGN)\n{storm}\nprint('done')"
+    script = (
+        f"import signal\nfor s in (10, 17, 28, 18): signal.signal(s, signal.SIG_IGN)\n{storm}\nprint('done')"
+    )
     process = project.popen("/usr/bin/python3", "-I", "-c", script, stdout=subprocess.PIPE)
     time.sleep(0.5)
     for _ in range(200):

@@ -4,6 +4,7 @@ The numbers are the kernel's own (arch/x86/entry/syscalls/syscall_64.tbl and
 include/uapi/asm-generic/unistd.h), not those of the filter.
 """
 
+# ruff: noqa: E501  (attack programs, and tables of what they try)
 from __future__ import annotations
 
 import errno
@@ -45,7 +46,15 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
 ABSENT = {"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "clone3": 435}
 
 # Gone from newer kernels, or built in or not: what they answer outside says nothing.
-NOT_EVERYWHERE = {"_sysctl", "uselib", "nfsservctl", "lookup_dcookie", "modify_ldt", "kexec_load", "kexec_file_load"}
+NOT_EVERYWHERE = {
+    "_sysctl",
+    "uselib",
+    "nfsservctl",
+    "lookup_dcookie",
+    "modify_ldt",
+    "kexec_load",
+    "kexec_file_load",
+}
 
 # Calls every given number in a child of its own, with arguments that no call accepts, and prints the
 # errno (0: success; negative: killed by that signal) as JSON.
@@ -68,9 +77,12 @@ def attempt(number, *arguments):
     _, status = os.waitpid(pid, 0)
     return int(text) if text else -os.WTERMSIG(status)
 """
-EACH = PROBE + """
+EACH = (
+    PROBE
+    + """
 print(json.dumps({name: attempt(number, *[-1] * 6) for name, number in json.loads(sys.argv[1]).items()}))
 """
+)
 
 
 def inside(project: Project, script: str, *arguments: str) -> Any:
@@ -124,7 +136,9 @@ def test_x32(project: Project) -> None:
     assert {name: code for name, code in found.items() if code != errno.ENOSYS} == {}
 
 
-I386 = PROBE + """
+I386 = (
+    PROBE
+    + """
 import mmap
 def interrupt(number):
     code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
@@ -138,6 +152,7 @@ def interrupt(number):
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 print(json.dumps([interrupt(number) for number in (20, 21, 52, 26, 102, 310, 387, 425)]))
 """
+)
 
 
 @pytest.mark.skipif(not X86, reason="i386 is an ABI of x86-64 kernels")
@@ -148,7 +163,9 @@ def test_i386(project: Project) -> None:
     assert inside(project, I386) == [-signal.SIGSYS] * 8
 
 
-FAMILIES = PROBE + """
+FAMILIES = (
+    PROBE
+    + """
 call = {"x86_64": (41, 53), "aarch64": (198, 199)}[os.uname().machine]
 found = {}
 for family in range(64):
@@ -160,6 +177,7 @@ for family in range(64):
                 found.setdefault(str(family), set()).add(code)
 print(json.dumps({family: sorted(codes) for family, codes in found.items()}))
 """
+)
 
 
 def test_socket_families(project: Project) -> None:
@@ -170,7 +188,9 @@ def test_socket_families(project: Project) -> None:
     assert 0 in found["1"] and 0 in found["2"]
 
 
-CLONE = PROBE + """
+CLONE = (
+    PROBE
+    + """
 number = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
 def clone(flags):
     result = libc.syscall(ctypes.c_long(number), ctypes.c_long(flags | 17), 0, 0, 0, 0)
@@ -183,6 +203,7 @@ user = 0x10000000
 flags = [1 << bit for bit in (17, 25, 26, 27, 28, 29, 30)]
 print(json.dumps([clone(0), [clone(flag | high) for flag in (*flags, *(flag | user for flag in flags)) for high in (0, 1 << 32)]]))
 """
+)
 
 
 def test_new_namespaces(project: Project) -> None:
@@ -193,11 +214,14 @@ def test_new_namespaces(project: Project) -> None:
     assert 0 in outside(project, CLONE)[1]
 
 
-FOREIGN = PROBE + """
+FOREIGN = (
+    PROBE
+    + """
 # Where one call in several does not use its argument's high half, the filter must not either.
 number = {"x86_64": 272, "aarch64": 97}[os.uname().machine]
 print(json.dumps([attempt(number, 0x10000000 | high) for high in (0, 1 << 32, -1 << 32)]))
 """
+)
 
 
 def test_unshare_with_high_bits(project: Project) -> None:

@@ -107,7 +107,7 @@ def test_controlling_terminal(project: Project, terminal: tuple[int, int]) -> No
     def take() -> None:
         fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
-    process = project.popen("/usr/bin/python3", "-I", "-c", CONTROL, stdin=slave, preexec_fn=take)  # noqa: PLW1509
+    process = project.popen("/usr/bin/python3", "-I", "-c", CONTROL, stdin=slave, preexec_fn=take)
     output, errors = process.communicate(timeout=DEADLINE)
     refused = [f"{name} refused" for name in ("open", "steal", "foreground", "hang up")]
     assert output.decode().split("\n")[:-1] == refused, errors
@@ -129,11 +129,21 @@ os.kill(0, signal.SIGKILL)
 def test_signals_to_others(project: Project) -> None:
     """Neither the caller's group, nor everyone, nor processes by number can be signalled from inside."""
     actor = project.actor
-    group = {"preexec_fn": os.setpgrp}
-    sentinel = subprocess.Popen([*actor.prefix, "sleep", "300"], env=plain_environment(actor.base), **group)
+    sentinel = subprocess.Popen(
+        [*actor.prefix, "sleep", "300"], env=plain_environment(actor.base), preexec_fn=os.setpgrp
+    )
     try:
         argv = project.argv(
-            ["/usr/bin/python3", "-I", "-c", KILL, "-1", str(sentinel.pid), str(-sentinel.pid), str(os.getpid())]
+            [
+                "/usr/bin/python3",
+                "-I",
+                "-c",
+                KILL,
+                "-1",
+                str(sentinel.pid),
+                str(-sentinel.pid),
+                str(os.getpid()),
+            ]
         )
         coop = subprocess.Popen(
             argv,
@@ -141,7 +151,7 @@ def test_signals_to_others(project: Project) -> None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            preexec_fn=lambda: os.setpgid(0, sentinel.pid),  # noqa: PLW1509
+            preexec_fn=lambda: os.setpgid(0, sentinel.pid),
         )
         output, errors = coop.communicate(timeout=DEADLINE)
         assert (coop.returncode, output) == (128 + signal.SIGKILL, b"done\n"), errors

@@ -20,6 +20,7 @@ from tests.sandboxes import (
     cgroup_directories,
     descendants,
     mounts,
+    wait_gone,
     wait_until,
 )
 
@@ -118,7 +119,13 @@ def kill(pids: list[int]) -> None:
 
 def test_normal_end(project: Project, before: Before) -> None:
     """After runs that ended by themselves, nothing is left."""
-    for script in ("true", "exit 3", "sleep 1000 & kill -9 $$", "setsid sleep 1000 & exit 0", "no-such-command"):
+    for script in (
+        "true",
+        "exit 3",
+        "sleep 1000 & kill -9 $$",
+        "setsid sleep 1000 & exit 0",
+        "no-such-command",
+    ):
         project.shell(script)
     project.shell("trap '' TERM; sleep 1", options=["--timeout", "100ms"])
     assert not before.differences()
@@ -158,7 +165,7 @@ def test_monitor_killed(project: Project, before: Before) -> None:
         if not family:
             process.kill()
         assert process.wait(DEADLINE) in (125, -9), delay
-        assert wait_until(lambda f=family: not alive(f), 10), (delay, alive(family))  # type: ignore[misc]
+        assert wait_gone(family), (delay, alive(family))
     project.run("true")
     assert not before.differences()
 
@@ -177,7 +184,7 @@ def test_all_killed(project: Project, before: Before) -> None:
                 continue
         kill([*family[:2], process.pid])
         process.wait(DEADLINE)
-        assert wait_until(lambda f=family: not alive(f), 10), (delay, alive(family))  # type: ignore[misc]
+        assert wait_gone(family), (delay, alive(family))
     project.run("true")
     assert not before.differences()
 
@@ -221,5 +228,5 @@ def test_stopped_monitor_is_not_fooled(project: Project, before: Before) -> None
     process.wait(DEADLINE)
     time.sleep(0.05)
     os.kill(family[0], signal.SIGCONT)
-    assert wait_until(lambda: not alive(family), 10)
+    assert wait_gone(family)
     assert not before.differences()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,9 @@ pytestmark = pytest.mark.native
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def variables(project: Project, **how: object) -> dict[str, str]:
+def variables(project: Project, **how: Any) -> dict[str, str]:
     """Return the command's whole environment."""
-    result = project.run("env", "-0", **how)  # type: ignore[arg-type]
+    result = project.run("env", "-0", **how)
     assert result.status == 0, result
     return dict(item.split("=", 1) for item in result.out.split("\0")[:-1])
 

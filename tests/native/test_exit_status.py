@@ -94,7 +94,9 @@ def test_no_command_is_a_shell(project: Project) -> None:
 
 def test_timeout(project: Project) -> None:
     """At the end of its time a command is asked to end, and the status is 124 whatever it says."""
-    result = project.shell("trap 'echo asked; exit 0' TERM; sleep 1000 & wait", options=["--timeout", "500ms"])
+    result = project.shell(
+        "trap 'echo asked; exit 0' TERM; sleep 1000 & wait", options=["--timeout", "500ms"]
+    )
     assert (result.status, result.out) == (124, "asked\n")
     assert "ended after 0.5 s" in result.err
 

@@ -23,7 +23,9 @@ def own_file(project: Project, path: Path, text: str = "content") -> Path:
 def test_workspace(project: Project) -> None:
     """The workspace can be read and written, and what is written there stays."""
     project.write("in", "from the host")
-    script = "cat in; echo changed > in; mkdir -p a/b; echo new > a/b/c; ln -s c a/b/l; mv a/b a/d; chmod 700 a"
+    script = (
+        "cat in; echo changed > in; mkdir -p a/b; echo new > a/b/c; ln -s c a/b/l; mv a/b a/d; chmod 700 a"
+    )
     assert project.output(script) == "from the host"
     assert (project.directory / "in").read_text() == "changed\n"
     assert (project.directory / "a/d/l").read_text() == "new\n"
@@ -65,7 +67,10 @@ def test_read(project: Project) -> None:
     file = own_file(project, project.actor.directory("other") / "single")
     project.coopfile(f'[files]\nread = ["{directory}", "{file}"]\n')
     assert project.output(f"cat {directory}/below/file {file}") == "contentcontent"
-    script = f"echo x > {file}; echo x > {directory}/new; rm {directory}/below/file; mv {directory}/below {directory}/b; rm {file}"
+    script = (
+        f"echo x > {file}; echo x > {directory}/new; rm {directory}/below/file; rm {file}; "
+        f"mv {directory}/below {directory}/b"
+    )
     result = project.shell(script)
     assert result.status != 0
     assert (directory / "below/file").read_text() == file.read_text() == "content"
@@ -91,7 +96,10 @@ def test_home_paths(project: Project, user: str) -> None:
     own_file(project, project.home / ".toolrc")
     own_file(project, project.home / ".cache/tool/file")
     project.coopfile(f'session.user = "{user}"\n[files]\nread = ["~/.toolrc"]\nwrite = ["~/.cache/tool"]\n')
-    assert project.output('cat "$HOME/.toolrc" "$HOME/.cache/tool/file"; echo x > "$HOME/.cache/tool/new"') == "contentcontent"
+    assert (
+        project.output('cat "$HOME/.toolrc" "$HOME/.cache/tool/file"; echo x > "$HOME/.cache/tool/new"')
+        == "contentcontent"
+    )
     assert (project.home / ".cache/tool/new").read_text() == "x\n"
     assert project.shell('echo x > "$HOME/.toolrc"').status != 0
     # Beside them the home is the sandbox's own.
@@ -105,7 +113,11 @@ def test_missing(project: Project) -> None:
     before = set(project.home.rglob("*"))
     result = project.shell('ls -A "$HOME"; ls /no', options=["-v"])
     assert result.out == ""
-    for name in ("no/such: not on this host", "/no/such/thing: not on this host", "neither: not on this host"):
+    for name in (
+        "no/such: not on this host",
+        "/no/such/thing: not on this host",
+        "neither: not on this host",
+    ):
         assert name in result.err
     assert not (project.home / "no").exists() and not (project.home / "neither").exists()
     assert {path.name for path in set(project.home.rglob("*")) - before} <= {".cache", "coop", "plans"} | {
@@ -163,7 +175,7 @@ def test_mount_point_would_change_the_host(project: Project) -> None:
 
 
 def test_directory_above_the_workspace(project: Project) -> None:
-    """files.read of a directory that holds the workspace shows it read-only there, and writable at its place."""
+    """files.read of a directory that holds the workspace shows it read-only there."""
     parent = project.directory.parent
     project.coopfile(f'[files]\nread = ["{parent}"]\n')
     result = project.shell(f"echo x > new && cat {project.directory}/new && echo y > {project.directory}/new")
@@ -243,6 +255,8 @@ def test_own_state_is_hidden(project: Project) -> None:
     project.mkdir(project.home / ".cache")
     project.coopfile('[files]\nwrite = ["~/.cache"]\n')
     project.run("true")
-    result = project.shell('ls "$HOME/.cache/coop"; echo x > "$HOME/.cache/coop/x"; mv "$HOME/.cache/coop" "$HOME/.cache/y"')
+    result = project.shell(
+        'ls "$HOME/.cache/coop"; echo x > "$HOME/.cache/coop/x"; mv "$HOME/.cache/coop" "$HOME/.cache/y"'
+    )
     assert result.status != 0 and result.out == ""
     assert not (project.home / ".cache/y").exists()

@@ -41,8 +41,8 @@ def test_hidden(project: Project, glob: str, path: str) -> None:
     hide(project, glob)
     script = """
 f=$1; top=${f%%/*}
-cat "$f"; cp "$f" copy; ln "$f" link; dd if="$f" bs=1; mv "$f" moved; chmod 777 "$f"; echo x > "$f"; rm -f "$f"
-mv "$top" away; grep -r unguessable . ; cat neighbour
+cat "$f"; cp "$f" copy; ln "$f" link; dd if="$f" bs=1; mv "$f" moved; chmod 777 "$f"
+echo x > "$f"; rm -f "$f"; mv "$top" away; grep -r unguessable . ; cat neighbour
 """
     result = project.run("sh", "-c", script, "sh", path)
     assert SECRET not in result.out + result.err
@@ -50,7 +50,9 @@ mv "$top" away; grep -r unguessable . ; cat neighbour
     assert (project.directory / path).read_text() == SECRET
 
 
-@pytest.mark.parametrize(("glob", "path"), [("*.pem", "a/key.pem"), (".env", "a/.env"), ("a/*", "a/b/c/d"), ("?", "ab")])
+@pytest.mark.parametrize(
+    ("glob", "path"), [("*.pem", "a/key.pem"), (".env", "a/.env"), ("a/*", "a/b/c/d"), ("?", "ab")]
+)
 def test_not_hidden(project: Project, glob: str, path: str) -> None:
     """A glob without ``**`` stays in its directory, and a name has to match whole."""
     project.write(path, "seen")
@@ -64,7 +66,9 @@ def test_hidden_directory(project: Project) -> None:
     """A hidden directory has nothing in it, whoever asks, and nothing can be put there."""
     project.write("private/file", SECRET)
     hide(project, "private")
-    result = project.shell("ls -A private; cat private/file; cd private; echo x > private/new; rm -rf private; ls -d private")
+    result = project.shell(
+        "ls -A private; cat private/file; cd private; echo x > private/new; rm -rf private; ls -d private"
+    )
     assert result.out == "private\n"
     assert [path.name for path in (project.directory / "private").iterdir()] == ["file"]
 

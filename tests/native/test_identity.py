@@ -20,8 +20,13 @@ def test_me_inside(project: Project) -> None:
     project.coopfile('session.user = "me"\n')
     uid, gid = project.actor.uid, project.actor.gid
     script = 'id -u; id -g; echo "$USER $HOME"; test -w "$HOME" && stat -c "%u %g %a" "$HOME"'
-    assert project.output(script).split("\n") == [str(uid), str(gid), "tester /home/tester", f"{uid} {gid} 700"]
-    assert project.output(f"getent passwd tester | cut -d: -f 3,4,6") == f"{uid}:{gid}:/home/tester"
+    assert project.output(script).split("\n") == [
+        str(uid),
+        str(gid),
+        "tester /home/tester",
+        f"{uid} {gid} 700",
+    ]
+    assert project.output("getent passwd tester | cut -d: -f 3,4,6") == f"{uid}:{gid}:/home/tester"
     if uid != 0:
         assert project.output("whoami") == "tester"
 
@@ -36,7 +41,12 @@ def test_odd_account_names(project: Project, name: str) -> None:
 
 def test_accounts(project: Project) -> None:
     """The account files name nobody of the host but those inside."""
-    assert project.output("cut -d: -f1 /etc/passwd /etc/group").split() == ["root", "nobody", "root", "nogroup"]
+    assert project.output("cut -d: -f1 /etc/passwd /etc/group").split() == [
+        "root",
+        "nobody",
+        "root",
+        "nogroup",
+    ]
 
 
 @pytest.mark.parametrize("user", ["root", "me"])

@@ -32,7 +32,7 @@ print(total)
 def test_processes(project: Project) -> None:
     """Only the sandbox's own processes are visible: coop's PID 1 and the command's."""
     found = project.output("echo /proc/[0-9]*").split()
-    assert found == ["/proc/1", "/proc/2"]
+    assert len(found) == 2 and found[0] == "/proc/1", found
 
 
 def test_pid_1_is_untouchable(project: Project) -> None:
@@ -87,9 +87,10 @@ def test_host_tools_are_there(project: Project) -> None:
 def test_etc(project: Project) -> None:
     """/etc holds the listed files of the host's and coop's own; no secrets of accounts."""
     names = set(project.output("ls -A /etc").split())
-    assert names <= {*ETC, *ETC_OWN}
+    assert names <= {name.partition("/")[0] for name in ETC} | set(ETC_OWN)
     assert {"ssl", "ld.so.cache"} & set(os.listdir("/etc")) <= names
     assert set(ETC_OWN) <= names
+    assert project.shell("ls -d /etc/shadow /etc/gshadow /etc/sudoers /etc/ssh /etc/ssl/private").out == ""
 
 
 def test_devices(project: Project) -> None:
@@ -110,14 +111,17 @@ def test_masked_proc(project: Project) -> None:
     for name in PROC_MASKED:
         if os.path.exists(f"/proc/{name}"):
             assert project.shell(f"cat /proc/{name} || ls /proc/{name}/*").out == "", name
-    script = "for f in /proc/sys/kernel/core_pattern /proc/sys/vm/drop_caches /proc/sysrq-trigger; do (echo 1 > $f) && echo $f; done; true"
+    files = "/proc/sys/kernel/core_pattern /proc/sys/vm/drop_caches /proc/sysrq-trigger"
+    script = f"for f in {files}; do (echo 1 > $f) && echo $f; done; true"
     assert project.output(script) == ""
 
 
 def test_no_sys(project: Project) -> None:
     """/sys is not there, nor cgroup file systems."""
     assert project.shell("test -e /sys").status == 1
-    assert project.shell("grep -E ' (sysfs|cgroup2?|debugfs|tracefs|securityfs) ' /proc/self/mounts").status == 1
+    assert (
+        project.shell("grep -E ' (sysfs|cgroup2?|debugfs|tracefs|securityfs) ' /proc/self/mounts").status == 1
+    )
 
 
 def test_private_places(project: Project) -> None:
@@ -155,7 +159,7 @@ def test_tmp_limit_in_files(project: Project) -> None:
 
 
 def test_room_in_tmp(project: Project) -> None:
-    """Files between temporary directories can be renamed and linked like within one file system's directory."""
+    """Files in a temporary directory can be renamed and linked."""
     assert project.output("echo x > /tmp/a && mv /tmp/a /tmp/b && ln /tmp/b /tmp/c && cat /tmp/c") == "x"
 
 

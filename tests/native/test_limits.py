@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -67,7 +69,7 @@ def enforced(project: Project) -> dict[str, str]:
 
 @pytest.fixture(params=["found", "none", "delegated"])
 def limited(request: pytest.FixtureRequest, project: Project) -> Project:
-    """Return a project with the machine's control groups as found, without any, or with some of the actor's own."""
+    """Return a project with the control groups as found, without any, or with some of the actor's own."""
     if request.param == "none":
         without_cgroups(project)
     elif request.param == "delegated":
@@ -78,7 +80,7 @@ def limited(request: pytest.FixtureRequest, project: Project) -> Project:
 
 
 @pytest.fixture
-def delegated(project: Project):  # type: ignore[no-untyped-def]
+def delegated(project: Project) -> Iterator[None]:
     """Give the actor control groups of their own, in every hierarchy of version 1 that coop uses."""
     if os.geteuid() != 0:
         pytest.skip("delegating control groups needs root")
@@ -100,7 +102,7 @@ def delegated(project: Project):  # type: ignore[no-untyped-def]
     project.close()
     for directory in made:
         assert not [name for name in os.listdir(directory) if os.path.isdir(f"{directory}/{name}")]
-        assert wait_until(lambda d=directory: _remove(d), 10)  # type: ignore[misc]
+        assert wait_until(functools.partial(_remove, directory), 10)
 
 
 def _remove(directory: str) -> bool:
@@ -132,7 +134,15 @@ def test_memory_of_many(limited: Project) -> None:
     if not enforced(limited)["limits.memory"].startswith("cgroup"):
         assert "held per process, not for the sandbox as a whole" in limited.run("true").err
         return
-    script = "import os, sys, time\nfor n in range(4):\n  if os.fork() == 0: break\nx = b'x' * (30 << 20)\ntime.sleep(1)\nos._exit(0)"
+    script = """
+import os, time
+for number in range(4):
+    if os.fork() == 0:
+        break
+held = b"x" * (30 << 20)
+time.sleep(1)
+os._exit(0)
+"""
     result = limited.python(script)
     assert "limits.memory" in result.err
 
@@ -169,7 +179,9 @@ def test_fork_bomb(limited: Project) -> None:
     if enforced(limited)["limits.pids"] == "nothing":
         pytest.skip("nothing bounds root's processes without control groups, as coop says")
     start = time.monotonic()
-    result = limited.run("sh", "-c", "bomb() { bomb | bomb & }; bomb; sleep 1000", options=["--timeout", "1s"])
+    result = limited.run(
+        "sh", "-c", "bomb() { bomb | bomb & }; bomb; sleep 1000", options=["--timeout", "1s"]
+    )
     assert result.status in (2, 124), result  # 2: the shell itself gave up
     assert time.monotonic() - start < 30
 
@@ -209,7 +221,11 @@ def test_no_cpus_limit(limited: Project) -> None:
 def test_status_agrees(limited: Project) -> None:
     """What is weaker than the plan is said on every run, unless asked not to."""
     limited.coopfile("limits.cpus = 1\n")
-    weaker = {key for key, how in enforced(limited).items() if how in ("nothing",) or (how, key) == ("rlimit", "limits.memory")}
+    weaker = {
+        key
+        for key, how in enforced(limited).items()
+        if how in ("nothing",) or (how, key) == ("rlimit", "limits.memory")
+    }
     err = limited.run("true").err
     assert {key for key in ("limits.memory", "limits.pids", "limits.cpus") if f"{key}: " in err} == weaker
     assert limited.run("true", options=["-q"]).err == ""

@@ -14,8 +14,22 @@ from tests.sandboxes import DEADLINE, Project, descendants, wait_until
 
 pytestmark = pytest.mark.native
 
-EXISTING = (".git/config", ".git/hooks/pre-commit", ".envrc", ".vscode/tasks.json", ".mcp.json", ".idea/x.xml")
-MISSING = (".git/hooks/post-merge", ".envrc", ".vscode/tasks.json", ".claude/settings.json", ".mcp.json", ".idea")
+EXISTING = (
+    ".git/config",
+    ".git/hooks/pre-commit",
+    ".envrc",
+    ".vscode/tasks.json",
+    ".mcp.json",
+    ".idea/x.xml",
+)
+MISSING = (
+    ".git/hooks/post-merge",
+    ".envrc",
+    ".vscode/tasks.json",
+    ".claude/settings.json",
+    ".mcp.json",
+    ".idea",
+)
 
 # Everything one might try on a path $1, most of it in vain. mv(1) would copy where rename(2) fails.
 ATTACK = """
@@ -31,7 +45,8 @@ try ln "$f" own/name && echo evil >> own/name
 try python3 - "$f" "$d" "$top" <<'END'
 import ctypes, os, sys
 f, d, top = sys.argv[1:]
-for old, new in [("own/file", f), ("own/directory", f), (f, "own/taken"), (d, "own/parent"), (top, "own/top")]:
+pairs = [("own/file", f), ("own/directory", f), (f, "own/taken"), (d, "own/parent"), (top, "own/top")]
+for old, new in pairs:
     for flags in (0, 2):  # RENAME_EXCHANGE
         ctypes.CDLL(None).renameat2(-100, os.fsencode(old), -100, os.fsencode(new), flags)
 END
@@ -112,7 +127,9 @@ def test_protected_through_another_mount(repository: Project) -> None:
 
 def test_hard_link_made_before(repository: Project) -> None:
     """Moving something else in the way of the workspace's links does not reach a protected file."""
-    result = repository.shell("ln .git/config mine && echo evil > mine; cp -l .git/config mine2 && echo evil > mine2")
+    result = repository.shell(
+        "ln .git/config mine && echo evil > mine; cp -l .git/config mine2 && echo evil > mine2"
+    )
     assert result.status != 0
     assert (repository.directory / ".git/config").read_text() == "good\n"
 

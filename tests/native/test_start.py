@@ -10,14 +10,34 @@ import time
 import pexpect
 import pytest
 
-from tests.sandboxes import DEADLINE, Project, run
+from tests.sandboxes import Project, run
 
 pytestmark = pytest.mark.native
 
 SLOW = {
-    *("argparse", "asyncio", "collections", "dataclasses", "enum", "functools", "hashlib", "importlib.metadata"),
+    *(
+        "argparse",
+        "asyncio",
+        "collections",
+        "dataclasses",
+        "enum",
+        "functools",
+        "hashlib",
+        "importlib.metadata",
+    ),
     *("importlib.resources", "inspect", "jinja2", "json", "jsonschema", "logging", "pathlib", "re", "shlex"),
-    *("shutil", "signal", "socket", "subprocess", "tempfile", "tomli", "tomllib", "traceback", "typing", "warnings"),
+    *(
+        "shutil",
+        "signal",
+        "socket",
+        "subprocess",
+        "tempfile",
+        "tomli",
+        "tomllib",
+        "traceback",
+        "typing",
+        "warnings",
+    ),
 }
 
 
@@ -100,17 +120,12 @@ def test_revoked(project: Project) -> None:
 def test_asked_on_a_terminal(project: Project, answer: str, status: int) -> None:
     """On a terminal the owner is shown what is widened and asked, and a yes counts from then on."""
     project.coopfile('network.mode = "host"\n', allow=False)
-    argv = project.argv(["true"])
-    terminal = pexpect.spawn(argv[0], argv[1:], env=project.environment, timeout=DEADLINE, encoding="utf-8")  # type: ignore[arg-type]
-    try:
-        terminal.expect_exact("[y/N]")
-        assert "network.mode" in (terminal.before or "")
-        terminal.sendline(answer)
-        terminal.expect(pexpect.EOF)
-        terminal.wait()
-        assert terminal.exitstatus == status
-    finally:
-        terminal.close(force=True)
+    terminal = project.terminal("true")
+    terminal.expect_exact("[y/N]")
+    assert "network.mode" in (terminal.before or "")
+    terminal.sendline(answer)
+    terminal.expect(pexpect.EOF)
+    assert terminal.wait() == status
     assert project.run("true").status == status
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,8 +50,8 @@ def test_reopened_file(project: Project, stream: str) -> None:
     path = project.home / "log"
     descriptor = new_file(project.actor, path)
     try:
-        streams = {stream: descriptor}
-        process = project.popen("sh", "-c", f"echo one > /dev/{stream}; echo two >> /dev/{stream}", **streams)  # type: ignore[arg-type]
+        streams: dict[str, Any] = {stream: descriptor}
+        process = project.popen("sh", "-c", f"echo one > /dev/{stream}; echo two >> /dev/{stream}", **streams)
         assert process.wait(DEADLINE) == 0, process.communicate()
     finally:
         os.close(descriptor)
@@ -78,7 +79,7 @@ def test_reopened_pipe(project: Project) -> None:
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams(project: Project, closed: str) -> None:
-    """With streams that the caller closed the command still runs, and no descriptor of ours takes their place."""
+    """With streams closed by the caller the command still runs, and no descriptor of ours takes their place."""
     script = "ls -l /proc/self/fd > fds; cat > /dev/null; echo out; echo err >&2; exit 3"
     result = through_shell(project, f'"$@" {closed}', "sh", "-c", script)
     assert result.status == 3, result

@@ -99,7 +99,9 @@ def test_user_file_is_no_project(base: Path) -> None:
 
 def test_directories(base: Path) -> None:
     """coop's own directories follow the XDG specification."""
-    assert find.directories({"HOME": "/h"}) == find.Directories("/h/.config/coop", "/h/.cache/coop", "/h/.local/state/coop")
+    assert find.directories({"HOME": "/h"}) == find.Directories(
+        "/h/.config/coop", "/h/.cache/coop", "/h/.local/state/coop"
+    )
     given = {"HOME": "/h", "XDG_CONFIG_HOME": "/c", "XDG_CACHE_HOME": "relative", "XDG_STATE_HOME": "/s"}
     assert find.directories(given) == find.Directories("/c/coop", "/h/.cache/coop", "/s/coop")
 

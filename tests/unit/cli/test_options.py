@@ -15,7 +15,20 @@ from coopfile.cli.options import RunOptions, quick_run, request
 WORDS = st.sampled_from(
     [
         *("-C", "-f", "--as", "--set", "--timeout", "-q", "-v", "--directory", "--file", "--place", "--json"),
-        *("--", "-", "", "-x", "--unknown", "-qq", "-qv", "--quiet", "--verbose", "--col", "-Cdir", "--file=x"),
+        *(
+            "--",
+            "-",
+            "",
+            "-x",
+            "--unknown",
+            "-qq",
+            "-qv",
+            "--quiet",
+            "--verbose",
+            "--col",
+            "-Cdir",
+            "--file=x",
+        ),
         *("--set=a=b", "--timeout=5s", "-h", "--help", "--version", "--color", "never", "group"),
         *("dir", "a=b", "5s", "make", "test", "run", "plan", "ls", "-la", "=", "a b", "é", "\n"),
     ]
@@ -25,8 +38,13 @@ WORDS = st.sampled_from(
 def with_argparse(argv: list[str]) -> RunOptions | None:
     """Return what argparse makes of ``coop run ARGV``; None when it ends there."""
     seen: list[RunOptions] = []
+
+    def record(options: RunOptions) -> int:
+        seen.append(options)
+        return 0
+
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()):
-        patch.setattr(run, "execute", lambda options: seen.append(options) or 0)
+        patch.setattr(run, "execute", record)
         with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
             main._with_argparse(["run", *argv])
     return seen[0] if seen else None
@@ -51,7 +69,22 @@ def test_agreement(argv: list[str]) -> None:
         ["make", "--", "x"],
         ["ls", "-la", "-C", "x"],
         ["-q", "-v", "-v", "--", "true"],
-        ["-C", "dir", "-f", "file", "--as", "a:b", "--timeout", "5s", "--set", "a=b", "--set", "c=d", "--", "make"],
+        [
+            "-C",
+            "dir",
+            "-f",
+            "file",
+            "--as",
+            "a:b",
+            "--timeout",
+            "5s",
+            "--set",
+            "a=b",
+            "--set",
+            "c=d",
+            "--",
+            "make",
+        ],
         ["--directory", "dir", "--file", "file", "true"],
     ],
 )
@@ -63,7 +96,18 @@ def test_usual_lines(argv: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "argv", [["-h"], ["--json", "true"], ["-C"], ["-Cdir", "x"], ["--set=a=b"], ["--color", "never"], ["-qq"], ["-"], ["--set", "--", "x"]]
+    "argv",
+    [
+        ["-h"],
+        ["--json", "true"],
+        ["-C"],
+        ["-Cdir", "x"],
+        ["--set=a=b"],
+        ["--color", "never"],
+        ["-qq"],
+        ["-"],
+        ["--set", "--", "x"],
+    ],
 )
 def test_left_to_argparse(argv: list[str]) -> None:
     """What is less usual is left to argparse."""
@@ -72,5 +116,7 @@ def test_left_to_argparse(argv: list[str]) -> None:
 
 def test_compile_options() -> None:
     """The cache key of the short way is that of the request which it stands for."""
-    options = RunOptions(command=("x",), directory="d", file="f", identity="i", place="group", assignments=("a=b",))
+    options = RunOptions(
+        command=("x",), directory="d", file="f", identity="i", place="group", assignments=("a=b",)
+    )
     assert options.compile_options == request(options).options

@@ -110,7 +110,7 @@ def test_version_2_delegated(machine: Machine) -> None:
     machine.group(f"cgroup/{SCOPE}", "cpu memory pids")
     usable, missing = machine.find(f"0::/{SCOPE}\n")
     place = os.path.relpath(parent, machine.root)
-    assert usable == {name: (place, 2) for name in ("cpu", "memory", "pids")}
+    assert usable == dict.fromkeys(("cpu", "memory", "pids"), (place, 2))
     assert missing == {}
 
 
@@ -139,7 +139,7 @@ def test_version_2_in_a_container(machine: Machine) -> None:
     """In a cgroup namespace our own group looks like the root."""
     machine.mount("cgroup2", "cgroup", "")
     machine.group("cgroup", "cpu memory pids", "cpu memory pids")
-    assert machine.find("0::/\n")[0] == {name: ("cgroup", 2) for name in ("cpu", "memory", "pids")}
+    assert machine.find("0::/\n")[0] == dict.fromkeys(("cpu", "memory", "pids"), ("cgroup", 2))
     machine.group("cgroup", "cpu memory pids", "")
     usable, missing = machine.find("0::/\n")
     assert usable == {} and set(missing) == {"cpu", "memory", "pids"}
@@ -196,26 +196,31 @@ def settings(directory: Path) -> dict[str, str]:
         ),
     ],
 )
-def test_limits_written(tmp_path: Path, version: int, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_written(
+    tmp_path: Path, version: int, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each limit is written where this version has it, in its units."""
     make = os.mkdir
 
     def with_files(path: str) -> None:
         make(path)
-        for name in ("tasks", "cgroup.procs"):
+        for name in ("tasks", "cgroup.procs", *expected):
             Path(path, name).touch()
 
     # The kernel fills a new group with files; a plain directory stays empty.
     monkeypatch.setattr(os, "mkdir", with_files)
-    group = Group()
-    group.create((Hierarchy(str(tmp_path), version, ("memory", "pids", "cpu")),), LIMITS)
-    written = settings(tmp_path)
-    assert {name: text for name, text in written.items() if text} == expected
-    assert group.controllers == {"memory", "pids", "cpu"}
-    group.admit(os.getpid()) if version == 2 else group.enter()
-    joined = settings(tmp_path)["cgroup.procs" if version == 2 else "tasks"]
-    assert joined == (str(os.getpid()) if version == 2 else "0")
     monkeypatch.setattr(cgroups, "_REMOVAL_TRIES", 1)
+    hierarchies = (Hierarchy(str(tmp_path), version, ("memory", "pids", "cpu")),)
+    group = Group()
+    group.create(hierarchies, LIMITS)
+    assert {name: text for name, text in settings(tmp_path).items() if text} == expected
+    assert group.controllers == {"memory", "pids", "cpu"}
+    # Version 1 is entered by a thread itself, version 2 by whoever may move it.
+    group.admit(os.getpid())
+    cgroups.enter(hierarchies, os.getpid(), group.controllers)
+    joined = settings(tmp_path)
+    expected_join = ("", str(os.getpid())) if version == 2 else ("0", "")
+    assert (joined["tasks"], joined["cgroup.procs"]) == expected_join
     group.remove()
 
 
@@ -240,15 +245,18 @@ def test_unified_hierarchy(tmp_path: Path) -> None:
     place = next((item.directory for item in found if item.version == 2), None)
     if place is None:
         # Without controllers the hierarchy serves as well: it is the joining that is shown.
-        unified = [line.split(" ")[4] for line in Path("/proc/self/mountinfo").read_text().splitlines() if " - cgroup2 " in line]
+        unified = [
+            line.split(" ")[4]
+            for line in Path("/proc/self/mountinfo").read_text().splitlines()
+            if " - cgroup2 " in line
+        ]
         place = next((path for path in unified if os.access(f"{path}/cgroup.procs", os.W_OK)), None)
     if place is None:
         pytest.skip("this process may make no group in a cgroup v2 hierarchy")
-    directory = Path(place, f"coop-{os.getpid()}")
-    directory.mkdir()
     group = Group()
-    group._directories.append(str(directory))
-    group._processes.append(os.open(directory / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC))
+    group.create((Hierarchy(place, 2, ("pids",)),), LIMITS)
+    directory = Path(place, f"coop-{os.getpid()}")
+    assert directory.is_dir()
     receive, send = os.pipe()
     pid = os.fork()
     if pid == 0:

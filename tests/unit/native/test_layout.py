@@ -9,7 +9,18 @@ import pytest
 
 from coopfile.errors import CoopError
 from coopfile.native.layout import Layout, layout
-from coopfile.native.operations import Bind, Devpts, Hide, Operation, Proc, Protect, Scratch, Symlink, Write
+from coopfile.native.operations import (
+    Bind,
+    Devpts,
+    Hide,
+    Operation,
+    Proc,
+    Protect,
+    Scratch,
+    Symlink,
+    Tool,
+    Write,
+)
 from coopfile.plan.bind import Host, Launch, bind
 from coopfile.plan.hosttools import ETC, ETC_OWN, SCRATCH, TOOLS
 from coopfile.plan.model import Plan
@@ -41,29 +52,37 @@ def launch(base: Path, made: Plan) -> Launch:
     return bind(made, host, ("true",))
 
 
-def laid(base: Path, *, inputs: tuple[str, ...] = (), private: tuple[str, ...] = (), **leaves: object) -> Layout:
+def laid(
+    base: Path, *, inputs: tuple[str, ...] = (), private: tuple[str, ...] = (), **leaves: object
+) -> Layout:
     """Lay out a plan's launch."""
     return layout(launch(base, plan(**leaves)), inputs, private)
 
 
 def of(kind: type[Operation], found: Layout) -> list[Operation]:
     """Return the operations of one kind."""
-    return [operation for operation in found.operations if isinstance(operation, kind)]
+    return [operation for operation in (*found.operations, *found.guards) if isinstance(operation, kind)]
 
 
 def binds(found: Layout) -> dict[str, tuple[str, bool]]:
-    """Return (source, writable) per target."""
-    return {item.target: (item.source, item.write) for item in found.operations if isinstance(item, Bind)}
+    """Return (source, writable) per target of what is mounted from the host."""
+    return {
+        item.target: (item.source, isinstance(item, Bind) and item.write)
+        for item in found.operations
+        if isinstance(item, Bind | Tool)
+    }
 
 
 def test_order(base: Path) -> None:
-    """Places come before what is mounted in them, hiding before protecting, and both last."""
+    """Places come before what is mounted in them; guards come after everything, hiding before protecting."""
     (base / "home/project/.env").touch()
-    kinds = [type(item) for item in laid(base, files_hide=(".env",)).operations]
+    found = laid(base, files_hide=(".env",))
+    kinds = [type(item) for item in found.operations]
     assert kinds.index(Scratch) < kinds.index(Proc) < kinds.index(Devpts)
-    first_guard = min(kinds.index(Hide), kinds.index(Protect))
-    assert set(kinds[first_guard:]) == {Hide, Protect}
-    assert kinds[first_guard:] == sorted(kinds[first_guard:], key=lambda kind: kind is Protect)
+    assert not {Hide, Protect} & set(kinds)
+    guards = [type(item) for item in found.guards]
+    assert set(guards) == {Hide, Protect}
+    assert guards == sorted(guards, key=lambda kind: kind is Protect)
 
 
 def test_writable_mounts(base: Path) -> None:
@@ -87,8 +106,8 @@ def test_tools_as_links(base: Path) -> None:
 def test_etc_is_listed(base: Path) -> None:
     """Of /etc only what is listed is there, and the account files are written."""
     found = laid(base)
-    names = {target[5:].split("/")[0] for target in binds(found) if target.startswith("/etc/")}
-    assert names <= set(ETC) | {"resolv.conf"}
+    names = {target[5:] for target in binds(found) if target.startswith("/etc/")}
+    assert names <= {*ETC, "resolv.conf"}
     written = {item.path for item in found.operations if isinstance(item, Write)}
     assert {f"/etc/{name}" for name in ETC_OWN} <= written
 
@@ -112,7 +131,9 @@ def test_scratch(base: Path) -> None:
 def test_outer_mounts_first(base: Path) -> None:
     """A mount inside another comes after it."""
     (base / "data/deep/er").mkdir(parents=True)
-    found = laid(base, files_read=(f"{base}/data/deep/er", f"{base}/data"), files_write=(f"{base}/data/deep",))
+    found = laid(
+        base, files_read=(f"{base}/data/deep/er", f"{base}/data"), files_write=(f"{base}/data/deep",)
+    )
     targets = [item.target for item in of(Bind, found) if isinstance(item, Bind) and "data" in item.target]
     assert targets == [f"{base}/data", f"{base}/data/deep", f"{base}/data/deep/er"]
 
@@ -120,7 +141,9 @@ def test_outer_mounts_first(base: Path) -> None:
 def test_missing_is_skipped(base: Path) -> None:
     """What the host does not have is named, and nothing is mounted there."""
     found = laid(base, files_read=("~/missing", "/no/such"))
-    assert len(found.skipped) >= 2 and all("not on this host" in text for text in found.skipped if "such" in text)
+    assert len(found.skipped) >= 2 and all(
+        "not on this host" in text for text in found.skipped if "such" in text
+    )
     assert "/no/such" not in binds(found)
 
 
@@ -134,7 +157,10 @@ def test_taken_places(base: Path, path: str) -> None:
 def test_protect_and_hold(base: Path) -> None:
     """Every protected path is guarded, and its place is held on the host."""
     found = laid(base, inputs=(f"{base}/home/project/Coopfile",))
-    assert [item.path for item in of(Protect, found) if isinstance(item, Protect)] == [".git/hooks", "Coopfile"]
+    assert [item.path for item in of(Protect, found) if isinstance(item, Protect)] == [
+        ".git/hooks",
+        "Coopfile",
+    ]
     assert found.held == ((f"{base}/home/project", (".git/hooks", "Coopfile")),)
 
 
@@ -159,7 +185,9 @@ def test_private_state(base: Path) -> None:
     state = f"{base}/home/.cache/coop"
     os.mkdir(state)
     found = laid(base, private=(state,), files_read=("~/.cache",))
-    assert ("/root/.cache", "coop") in {(item.mount, item.path) for item in of(Hide, found) if isinstance(item, Hide)}
+    assert ("/root/.cache", "coop") in {
+        (item.mount, item.path) for item in of(Hide, found) if isinstance(item, Hide)
+    }
     for key in ("files_read", "files_write"):
         for path in (state, f"{state}/plans"):
             os.makedirs(path, exist_ok=True)
@@ -170,7 +198,9 @@ def test_private_state(base: Path) -> None:
 def test_start_up_files(base: Path) -> None:
     """Shell start-up files are protected where files.write gives a directory that holds the home."""
     found = laid(base, files_write=(f"{base}",))
-    protected = {item.path for item in of(Protect, found) if isinstance(item, Protect) and item.mount == str(base)}
+    protected = {
+        item.path for item in of(Protect, found) if isinstance(item, Protect) and item.mount == str(base)
+    }
     assert {"home/.bashrc", "home/.ssh", "home/.profile", "home/project/.git/hooks"} <= protected
 
 
@@ -195,7 +225,9 @@ def test_landlock(base: Path) -> None:
     found = laid(base)
     writable = {path for path, write in found.landlock if write}
     assert writable == {"/dev", "/root", "/root/.cache/go", "/workspace", *SCRATCH}
-    assert {target for target in binds(found) if target.startswith(("/workspace", "/root"))} <= dict(found.landlock).keys()
+    assert {target for target in binds(found) if target.startswith(("/workspace", "/root"))} <= dict(
+        found.landlock
+    ).keys()
 
 
 def test_nothing_changes(base: Path) -> None:
@@ -207,6 +239,6 @@ def test_nothing_changes(base: Path) -> None:
 
 def test_described(base: Path) -> None:
     """Every operation says what it does in one line."""
-    for operation in laid(base).operations:
+    for operation in (*laid(base).operations, *laid(base).guards):
         text = operation.describe()
         assert text and "\n" not in text

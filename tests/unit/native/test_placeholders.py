@@ -149,7 +149,8 @@ def test_no_descriptors_are_lost(root: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "expected"), [(0o41555, True), (0o41755, False), (0o40555, False), (0o101555, False), (0o41777, False)]
+    ("mode", "expected"),
+    [(0o41555, True), (0o41755, False), (0o40555, False), (0o101555, False), (0o41777, False)],
 )
 def test_mark(mode: int, expected: bool) -> None:
     """A placeholder is a sticky directory that nobody may write; nothing else is."""

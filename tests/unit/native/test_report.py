@@ -66,7 +66,9 @@ def test_errors() -> None:
     coop = exchange(CoopError("wrong", "mend it"))
     assert coop == [Message(report.FAILURE, "wrong", "mend it")]
     system = exchange(OSError(errno.EPERM, "Operation not permitted", "mount"))
-    assert system == [Message(report.FAILURE, "setting up the sandbox failed: Operation not permitted (mount)")]
+    assert system == [
+        Message(report.FAILURE, "setting up the sandbox failed: Operation not permitted (mount)")
+    ]
     (other,) = exchange(KeyError("x"))
     assert other.kind == report.FAILURE and "KeyError" in other.text
 

@@ -106,7 +106,9 @@ def test_numbers_differ(machine: str) -> None:
     """No number is in the lists twice, nor that of a call whose arguments decide."""
     column = MACHINES.index(machine)
     all_numbers = [number for _, number in numbers(machine, {**seccomp.DENIED, **seccomp.ABSENT})]
-    all_numbers += [pair[column] for pair in (seccomp.CLONE, seccomp.IOCTL, seccomp.SOCKET, seccomp.SOCKETPAIR)]
+    all_numbers += [
+        pair[column] for pair in (seccomp.CLONE, seccomp.IOCTL, seccomp.SOCKET, seccomp.SOCKETPAIR)
+    ]
     assert len(all_numbers) == len(set(all_numbers))
 
 

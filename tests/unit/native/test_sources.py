@@ -50,7 +50,9 @@ def test_resolved(base: Path, path: str, real: str) -> None:
     assert found == os.path.realpath(f"{base}/{path}")
 
 
-@pytest.mark.parametrize("path", ["writable/link", "writable/link/secret", "writable/deep/relative", "through", "into/relative"])
+@pytest.mark.parametrize(
+    "path", ["writable/link", "writable/link/secret", "writable/deep/relative", "through", "into/relative"]
+)
 def test_refused(base: Path, path: str) -> None:
     """A link inside a writable root is never followed, however it is reached."""
     with pytest.raises(CoopError, match="symbolic link inside"):

@@ -90,7 +90,9 @@ def test_env_wins() -> None:
 def test_passed_list() -> None:
     """No variable that passes unnamed can change which code runs, or carries a secret."""
     for name in PASSED:
-        assert not any(word in name for word in ("PATH", "LD_", "PRELOAD", "KEY", "TOKEN", "SECRET", "PROXY", "AUTH"))
+        assert not any(
+            word in name for word in ("PATH", "LD_", "PRELOAD", "KEY", "TOKEN", "SECRET", "PROXY", "AUTH")
+        )
 
 
 def test_mounts() -> None:
