@@ -112,6 +112,7 @@ def find(directory: str, file: str | None, environment: Mapping[str, str]) -> Pr
             raise CoopError(f"{file} does not exist", "name an existing Coopfile with -f, or leave it out")
         places.append(place)
         places += _local(place)
+        _check_own_directories(start, environment)
         return Project(start, start, tuple(places))
     home = os.path.realpath(home_directory(environment))
     current = start
@@ -129,7 +130,19 @@ def find(directory: str, file: str | None, environment: Mapping[str, str]) -> Pr
         if parent in (current, home, "/"):
             break
         current = parent
+    _check_own_directories(root, environment)
     return Project(root, start, tuple(places))
+
+
+def _check_own_directories(root: str, environment: Mapping[str, str]) -> None:
+    """Refuse settings and approvals that the repository, or a sandboxed command, may have written."""
+    own = directories(environment)
+    for variable, directory in (("XDG_CONFIG_HOME", own.config), ("XDG_STATE_HOME", own.state)):
+        if os.path.realpath(directory).startswith(root.rstrip("/") + "/"):
+            raise CoopError(
+                f"{directory} lies in the workspace, where what it holds may not be yours",
+                f"set {variable} to a directory outside {root}",
+            )
 
 
 def _real_directory(directory: str) -> str:

@@ -45,7 +45,7 @@ class Reason(Record):
 
 
 def find(
-    wanted: tuple[str, ...] = CONTROLLERS, own: str | None = None, mounts: str | None = None
+    own: str | None = None, mounts: str | None = None, wanted: tuple[str, ...] = CONTROLLERS
 ) -> tuple[tuple[Hierarchy, ...], tuple[Reason, ...]]:
     """Return where groups can be made for the controllers wanted, and why not for the others.
 

@@ -7,10 +7,10 @@ Documentation/userspace-api/landlock.rst.
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import stat
+from struct import pack
 
 from coopfile.native import syscalls
 
@@ -50,28 +50,16 @@ def handled_rights(version: int) -> int:
     return rights
 
 
-class _Ruleset(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in ("handled_fs", "handled_net", "scoped")]
-
-
-class _PathBeneath(ctypes.Structure):
-    _pack_ = 1
-    _layout_ = "ms"
-    _fields_ = [("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32)]
-
-
 class Fence:
     """A rule set being built: everything is denied but what is allowed here."""
 
     def __init__(self, version: int) -> None:
         self.rights = handled_rights(version)
         scoped = SCOPE_ABSTRACT_SOCKETS | SCOPE_SIGNALS if version >= 6 else 0
-        attr = _Ruleset(self.rights, 0, scoped)
+        attr = pack("QQQ", self.rights, 0, scoped)  # struct landlock_ruleset_attr: files, network, scopes
         # The structure grew with the ABI; a kernel refuses trailing fields that it does not know only
         # when they are not zero (copy_struct_from_user), so the full size is always right.
-        self._ruleset = syscalls.call(
-            "landlock_create_ruleset", _CREATE_RULESET, ctypes.byref(attr), ctypes.sizeof(attr), 0
-        )
+        self._ruleset = syscalls.call("landlock_create_ruleset", _CREATE_RULESET, attr, len(attr), 0)
 
     def allow(self, descriptor: int, rights: int) -> None:
         """Allow ``rights`` on what the descriptor stands for and everything beneath it."""
@@ -80,8 +68,8 @@ class Fence:
             rights &= _FILE_RIGHTS
         if not rights:
             return
-        attr = _PathBeneath(rights, descriptor)
-        syscalls.call("landlock_add_rule", _ADD_RULE, self._ruleset, 1, ctypes.byref(attr), 0)
+        attr = pack("=Qi", rights, descriptor)  # struct landlock_path_beneath_attr, packed
+        syscalls.call("landlock_add_rule", _ADD_RULE, self._ruleset, 1, attr, 0)
 
     def allow_path(self, path: str, rights: int) -> None:
         """Allow ``rights`` beneath a path; a path that does not exist needs no rule."""

@@ -49,7 +49,7 @@ class Enforcement(Record):
 def enforcement(limits: Limits) -> Enforcement:
     """Find the strongest means for each limit: control groups, then resource limits."""
     wanted = tuple(name for name in cgroups.CONTROLLERS if name != "cpu" or limits.cpus is not None)
-    hierarchies, missing = cgroups.find(wanted)
+    hierarchies, missing = cgroups.find(wanted=wanted)
     if missing and cgroups.unified_only() and _systemd_is_there():
         # One owner for all of them: a process is in one v2 group.
         return Enforcement((), wanted, (), tuple((name, "systemd scope") for name in wanted), ())

@@ -3,22 +3,49 @@
 Each wrapper raises OSError with the call's name as its file name, so that a
 failure deep in a child says which call refused. Numbers above 423 are the same on
 every architecture (Linux: arch/*/entry/syscalls); the others are per machine.
+
+This uses what ``ctypes`` is made of, since importing ``ctypes`` itself costs another
+millisecond, for types that nothing here needs. Structures are packed by ``struct``.
 """
 
 from __future__ import annotations
 
-import ctypes
+import _ctypes
 import errno
 import os
+from struct import pack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-# Importing codecs and libc here, before any root change, keeps children from having to.
-_libc = ctypes.CDLL(None, use_errno=True)
+
+class _Long(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    _type_ = "l"
+
+
+class _Byte(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    _type_ = "B"
+
+
+class _Function(_ctypes.CFuncPtr):
+    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
+    _restype_ = _Long
+
+
+class _Libc:
+    """What is linked into this process; named functions are looked up once."""
+
+    _handle = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        function = _Function((name, self))  # type: ignore[arg-type]
+        self.__dict__[name] = function
+        return function
+
+
+_libc = _Libc()
 _syscall = _libc.syscall
-_syscall.restype = ctypes.c_long
 
 AT_FDCWD = -100
 AT_EMPTY_PATH = 0x1000
@@ -77,20 +104,24 @@ def supported_machine() -> bool:
 
 def call(name: str, number: int, *arguments: Any) -> int:
     """Make one system call; negative results become OSError with ``name`` in it."""
-    wide = [ctypes.c_long(item) if isinstance(item, int) else item for item in arguments]
-    result: int = _syscall(ctypes.c_long(number), *wide)
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), name)
-    return result
+    return _checked(name, _syscall(_Long(number), *_wide(arguments)))
 
 
 def _libc_call(name: str, *arguments: Any) -> int:
-    result: int = getattr(_libc, name)(*arguments)
-    if result < 0:
-        code = ctypes.get_errno()
+    return _checked(name, getattr(_libc, name)(*_wide(arguments)))
+
+
+def _wide(arguments: tuple[Any, ...]) -> list[Any]:
+    """Make every number a register wide; a plain one would be passed as a C int."""
+    return [_Long(item) if isinstance(item, int) else item for item in arguments]
+
+
+def _checked(name: str, result: int) -> int:
+    # What is a C int stands in a register of 64 bits, whose upper half is not defined.
+    if result & 0x80000000:
+        code = _ctypes.get_errno()
         raise OSError(code, os.strerror(code), name)
-    return result
+    return result & 0x7FFFFFFF
 
 
 def unshare(flags: int) -> None:
@@ -101,7 +132,7 @@ def unshare(flags: int) -> None:
 def mount(source: str, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
     """Mount by path: mount(2)."""
     encoded = [None if item is None else os.fsencode(item) for item in (source, target, kind, options)]
-    _libc_call("mount", encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3])
+    _libc_call("mount", encoded[0], encoded[1], encoded[2], flags, encoded[3])
 
 
 def umount(target: str, flags: int = MNT_DETACH) -> None:
@@ -131,26 +162,17 @@ def move_mount(tree: int, directory: int, path: str = "") -> None:
     call("move_mount", _MOVE_MOUNT, tree, b"", directory, os.fsencode(path), flags)
 
 
-class _MountAttr(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns_fd")]
-
-
 def mount_setattr(tree: int, attributes: int, *, recursive: bool = True) -> None:
     """Add attributes to a mount, by default to every mount below it: mount_setattr(2)."""
     flags = AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
-    attr = _MountAttr(attributes, 0, 0, 0)
-    call("mount_setattr", _MOUNT_SETATTR, tree, b"", flags, ctypes.byref(attr), ctypes.sizeof(attr))
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in ("flags", "mode", "resolve")]
+    attr = pack("QQQQ", attributes, 0, 0, 0)  # struct mount_attr: set, clear, propagation, user namespace
+    call("mount_setattr", _MOUNT_SETATTR, tree, b"", flags, attr, len(attr))
 
 
 def openat2(directory: int, path: str, flags: int, resolve: int, mode: int = 0) -> int:
     """Open a path under restrictions on its resolution: openat2(2)."""
-    how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve)
-    encoded = os.fsencode(path)
-    return call("openat2", _OPENAT2, directory, encoded, ctypes.byref(how), ctypes.sizeof(how))
+    how = pack("QQQ", flags | os.O_CLOEXEC, mode, resolve)  # struct open_how
+    return call("openat2", _OPENAT2, directory, os.fsencode(path), how, len(how))
 
 
 def close_from(first: int) -> None:
@@ -160,14 +182,13 @@ def close_from(first: int) -> None:
 
 def prctl(option: int, second: int = 0, third: int = 0) -> int:
     """Change an attribute of this process: prctl(2)."""
-    wide = [ctypes.c_ulong(item) for item in (second, third, 0, 0)]
-    return _libc_call("prctl", option, *wide)
+    return _libc_call("prctl", option, second, third, 0, 0)
 
 
 def set_hostname(name: str) -> None:
     """Name this UTS namespace: sethostname(2)."""
     encoded = os.fsencode(name)
-    _libc_call("sethostname", encoded, ctypes.c_size_t(len(encoded)))
+    _libc_call("sethostname", encoded, len(encoded))
 
 
 def datagram_socket() -> int:
@@ -193,16 +214,12 @@ def drop_capabilities() -> None:
             if error.errno != errno.EINVAL:
                 raise
             break  # past the last capability that this kernel knows
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
-    empty = (ctypes.c_uint32 * 6)()
-    call("capset", _NUMBERS[MACHINE]["capset"], header, empty)
+    header = pack("II", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
+    call("capset", _NUMBERS[MACHINE]["capset"], header, bytes(24))
 
 
 def set_seccomp_filter(program: bytes) -> None:
     """Install a seccomp filter, an array of ``struct sock_filter``: seccomp(2)."""
-
-    class Program(ctypes.Structure):
-        _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
-
-    holder = Program(len(program) // 8, program)
-    _libc_call("prctl", PR_SET_SECCOMP, ctypes.c_ulong(2), ctypes.byref(holder), ctypes.c_ulong(0))
+    array = (_Byte * len(program)).from_buffer_copy(program)
+    holder = pack("HxxxxxxQ", len(program) // 8, _ctypes.addressof(array))  # struct sock_fprog
+    _libc_call("prctl", PR_SET_SECCOMP, 2, holder, 0, 0)

@@ -285,14 +285,14 @@ def test_keys(project: Project) -> None:
 
 def test_host_settings_unchanged(project: Project) -> None:
     """What root could once change from inside (core_pattern, sysrq, the host's name) stays as it is."""
-    watched = (
+    watched = [
         "kernel/core_pattern",
         "kernel/sysrq",
         "kernel/hostname",
         "kernel/modprobe",
         "vm/overcommit_memory",
-    )
-    watched = tuple(name for name in watched if Path("/proc/sys", name).exists())
+    ]
+    watched = [name for name in watched if Path("/proc/sys", name).exists()]
     before = [Path("/proc/sys", name).read_text() for name in watched]
     script = "; ".join(f"echo '|/tmp/evil' > /proc/sys/{name}" for name in watched)
     project.shell(f"({script}; echo b > /proc/sysrq-trigger; hostname evil) 2>/dev/null; true")

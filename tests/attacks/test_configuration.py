@@ -149,19 +149,18 @@ def test_damaged_cache_entry(project: Project, content: bytes) -> None:
     assert widened(project).endswith("ran\n")
 
 
-@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME"])
+@pytest.mark.parametrize("variable", ["XDG_STATE_HOME", "XDG_CONFIG_HOME"])
 def test_own_directories_in_the_workspace(project: Project, variable: str) -> None:
-    """With coop's own directories inside the workspace, a command can neither read nor plant anything there."""
-    project.environment[variable] = str(project.mkdir("own"))
-    project.mkdir("own/coop/plans")
-    project.mkdir("own/coop/approvals")
-    os.utime(project.directory / "Coopfile", (1, 1))
-    project.run("true")
-    before = tree(project.directory / "own")
-    script = f"cd own; rm -rf coop; mv coop x; mkdir coop; printf '%s' '{WIDE}' > coop/Coopfile; cp /etc/passwd coop/plans/x; mv ../own ../y"
-    project.shell(script)
-    assert tree(project.directory / "own") == before
-    assert widened(project).endswith("ran\n")
+    """Settings and approvals in the workspace, where a repository can bring them along, do not count."""
+    project.coopfile(WIDE)
+    own = project.mkdir("own/coop/approvals")
+    for path in (project.home / ".local/state/coop/approvals").iterdir():
+        project.write(str(own / path.name), path.read_bytes(), 0o600)
+        path.unlink()
+    project.write("own/coop/Coopfile", WIDE)
+    assert widened(project, environment={variable: str(project.directory / "own")}) == ""
+    project.coopfile("", allow=False)
+    assert widened(project, environment={variable: str(project.directory / "own")}) == ""
 
 
 def test_cache_planted_before_it_was_one(project: Project) -> None:

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tests.sandboxes import Project, abandoned_cgroups, cgroup_directories, mounts
+from tests.sandboxes import Project, abandoned_cgroups, cgroup_directories, mounts, wait_until
 
 pytestmark = pytest.mark.native
 
@@ -85,7 +85,7 @@ def refused(project: Project, step: str, code: int) -> None:
     assert not (project.directory / "ran").exists()
     assert list(project.tree()) == ["Coopfile"]
     assert mounts() == before
-    assert abandoned_cgroups(groups) == set()
+    assert wait_until(lambda: not abandoned_cgroups(groups), 10)
 
 
 @pytest.mark.parametrize("code", [1, 38])

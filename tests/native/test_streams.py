@@ -79,7 +79,7 @@ def test_reopened_pipe(project: Project) -> None:
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams(project: Project, closed: str) -> None:
-    """With streams closed by the caller the command still runs, and no descriptor of ours takes their place."""
+    """With streams closed by the caller the command runs, and no descriptor of ours takes their place."""
     script = "ls -l /proc/self/fd > fds; cat > /dev/null; echo out; echo err >&2; exit 3"
     result = through_shell(project, f'"$@" {closed}', "sh", "-c", script)
     assert result.status == 3, result

@@ -38,7 +38,7 @@ class Machine:
 
     def find(self, own: str) -> tuple[dict[str, tuple[str, int]], dict[str, str]]:
         """Return (directory, version) per controller that can be used, and why not for the others."""
-        found, missing = cgroups.find(own, "\n".join(self.mounts) + "\n")
+        found, missing = cgroups.find(own=own, mounts="\n".join(self.mounts) + "\n")
         usable = {
             name: (os.path.relpath(item.directory, self.root), item.version)
             for item in found
@@ -75,7 +75,7 @@ def test_version_1(machine: Machine) -> None:
 def test_version_1_together(machine: Machine) -> None:
     """Controllers that share a hierarchy share a group."""
     machine.mount("cgroup", "all", "memory,pids,cpu")
-    found, _ = cgroups.find("1:memory,pids,cpu:/\n", "\n".join(machine.mounts))
+    found, _ = cgroups.find(own="1:memory,pids,cpu:/\n", mounts="\n".join(machine.mounts))
     assert found == (Hierarchy(f"{machine.root}/all", 1, ("memory", "pids", "cpu")),)
 
 
@@ -217,18 +217,19 @@ def test_limits_written(
     assert group.controllers == {"memory", "pids", "cpu"}
     # Version 1 is entered by a thread itself, version 2 by whoever may move it.
     group.admit(os.getpid())
-    cgroups.enter(hierarchies, os.getpid(), group.controllers)
+    cgroups.enter(hierarchies, os.getpid())
     joined = settings(tmp_path)
     expected_join = ("", str(os.getpid())) if version == 2 else ("0", "")
     assert (joined["tasks"], joined["cgroup.procs"]) == expected_join
     group.remove()
 
 
-def test_without_processors(tmp_path: Path) -> None:
-    """A hierarchy that only has what is not limited is not used."""
-    group = Group()
-    group.create((Hierarchy(str(tmp_path), 2, ("cpu",)),), LIMITS.replace(cpus=None))
-    assert not list(tmp_path.iterdir()) and group.controllers == set()
+def test_only_what_is_wanted(machine: Machine) -> None:
+    """A controller that no limit needs is neither used nor missed."""
+    machine.mount("cgroup", "cpu", "cpu")
+    found, missing = cgroups.find(own="1:cpu:/\n", mounts="\n".join(machine.mounts), wanted=("pids",))
+    assert found == ()
+    assert [reason.controller for reason in missing] == ["pids"]
 
 
 def test_vanished_hierarchy(tmp_path: Path) -> None:

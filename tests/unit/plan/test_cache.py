@@ -198,10 +198,10 @@ def test_link(files: Path) -> None:
 
 
 def test_damaged(files: Path) -> None:
-    """An entry with any byte changed, or cut anywhere, is a miss and not an error."""
+    """An entry with a byte changed, or cut, anywhere is a miss and not an error."""
     (entry,) = Path(store(files), "plans").iterdir()
     good = entry.read_bytes()
-    for position in range(len(good)):
+    for position in (*range(60), *range(60, len(good), 23), len(good) - 1):
         for bad in (good[:position], good[:position] + bytes([good[position] ^ 0x41]) + good[position + 1 :]):
             entry.write_bytes(bad)
             assert load(files) is None, position
