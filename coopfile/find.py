@@ -135,10 +135,16 @@ def find(directory: str, file: str | None, environment: Mapping[str, str]) -> Pr
 
 
 def _check_own_directories(root: str, environment: Mapping[str, str]) -> None:
-    """Refuse settings and approvals that the repository, or a sandboxed command, may have written."""
+    """Refuse settings and approvals that the repository, or a sandboxed command, may have written.
+
+    A workspace that holds the whole home may be looked at; nothing is ever run in it.
+    """
+    above = root.rstrip("/") + "/"
+    if f"{os.path.realpath(home_directory(environment))}/".startswith(above):
+        return
     own = directories(environment)
     for variable, directory in (("XDG_CONFIG_HOME", own.config), ("XDG_STATE_HOME", own.state)):
-        if os.path.realpath(directory).startswith(root.rstrip("/") + "/"):
+        if os.path.realpath(directory).startswith(above):
             raise CoopError(
                 f"{directory} lies in the workspace, where what it holds may not be yours",
                 f"set {variable} to a directory outside {root}",

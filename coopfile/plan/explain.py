@@ -134,10 +134,13 @@ def _path(question: _Question, wanted: int) -> Verdict:
         target = question.home + target[1:]
     path = posixpath.normpath(posixpath.join(question.workspace, target))
     path = "/" + path.lstrip("/")
-    view = _hidden(question, path) or max(
-        (view for view in (*_mounted(question, path), _system(question, path, wanted)) if view is not None),
-        key=lambda view: view.level,
-        default=_absent(question, path, wanted),
+    # A project may lie below /tmp: what is mounted is asked about, not the sandbox's own /tmp.
+    given = [view for view in _mounted(question, path) if view is not None]
+    view = (
+        _hidden(question, path)
+        or max(given, key=lambda view: view.level, default=None)
+        or _system(question, path, wanted)
+        or _absent(question, path, wanted)
     )
     if view.level >= wanted:
         return Verdict(True, view.key, view.reason, None, view.origin)

@@ -309,3 +309,13 @@ allow = ["pypi.org",
     assert origin("connect", "api.github.com") == "Coopfile:12"
     assert origin("write", "Coopfile") == origin("write", "src") == "built in"
     assert origin("read", "~/.ssh/id_rsa") is None
+
+
+@pytest.mark.parametrize(
+    ("target", "allowed", "key"),
+    [(".git/hooks/x", False, "workspace.protect"), ("src/x", True, "workspace.path")],
+)
+def test_the_workspace_decides_before_the_private_tmp(target: str, allowed: bool, key: str) -> None:
+    """A project below /tmp is asked about as a project: the sandbox's own /tmp says nothing of it."""
+    verdict = explain(BASE, Action("write", target), home=HOME, workspace="/tmp/project")
+    assert (verdict.allowed, verdict.key) == (allowed, key)
