@@ -1,0 +1,64 @@
+"""The request for a transient scope; a machine with systemd shows the rest."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from coopfile.native import systemd
+from coopfile.plan.model import Limits
+
+LIMITS = Limits(memory=64 << 20, cpus=1500, pids=10, tmp=1 << 20, timeout=1000, output=1024)
+
+
+def properties(limits: Limits) -> dict[str, tuple[str, ...]]:
+    """Return name → (type, values…) of the call's properties, checking their number and the tail."""
+    words = systemd.request(4711, limits)
+    start = words.index("ssa(sv)a(sa(sv))")
+    assert words[start + 1 : start + 3] == ["coop-4711.scope", "fail"]
+    count, rest = int(words[start + 3]), words[start + 4 :]
+    found = {}
+    for _ in range(count):
+        name, kind = rest[:2]
+        size = 4 if kind == "au" else 3
+        found[name] = tuple(rest[1:size])
+        rest = rest[size:]
+    assert rest == ["0"]
+    return found
+
+
+def test_request_has_every_limit() -> None:
+    """The call names the process and its limits in systemd's units: bytes, tasks, microseconds a second."""
+    assert properties(LIMITS) == {
+        "PIDs": ("au", "1", "4711"),
+        "CollectMode": ("s", "inactive-or-failed"),
+        "Description": ("s", "coop sandbox"),
+        "MemoryMax": ("t", str(64 << 20)),
+        "MemorySwapMax": ("t", "0"),
+        "TasksMax": ("t", "11"),
+        "CPUQuotaPerSecUSec": ("t", "1500000"),
+    }
+
+
+def test_request_without_processors() -> None:
+    """Without limits.cpus nothing is said of processors, and the count is right."""
+    assert "CPUQuotaPerSecUSec" not in properties(LIMITS.replace(cpus=None))
+
+
+def test_a_helper_that_is_not_needed_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing an unused scope leaves no process and no descriptor behind."""
+    before = set(os.listdir("/proc/self/fd"))
+    scope = systemd.Scope(LIMITS)
+    scope.close()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    assert len(set(os.listdir("/proc/self/fd")) - before) == 0
+
+
+def test_a_manager_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the call fails the limits are not set, and that is said."""
+    monkeypatch.setattr(systemd, "_BUSCTL", ("/bin/false",))
+    scope = systemd.Scope(LIMITS)
+    with pytest.raises(systemd.CoopError, match="systemd did not set the limits"):
+        scope.admit(os.getpid())
