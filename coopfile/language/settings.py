@@ -39,6 +39,7 @@ BUILT_IN_PROTECT = (
     ".devcontainer",
     ".envrc",
     ".gemini",
+    ".git/commondir",
     ".git/config",
     ".git/config.worktree",
     ".git/hooks",

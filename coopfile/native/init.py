@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 FAILED = 125
 _REPORT = 3
+_LOST = "{} was replaced on the host meanwhile, and the sandbox could write it from then on: look at it"
 
 
 class Start(Record):
@@ -66,6 +67,7 @@ def _run(start: Start) -> int:
     launch = start.launch
     own_network = launch.network != "host"
     namespaces.enter_other_namespaces(network=own_network)
+    _take_own_name()
     build(start.layout.operations, start.layout.guards, lambda: _pass_gate(start))
     _take_own_devices()
     syscalls.set_hostname("coop")
@@ -78,10 +80,32 @@ def _run(start: Start) -> int:
         raise CoopError(f"{launch.directory} is not visible inside the sandbox") from None
     _lock_in(start)
     _keep_only(start.report)
+    mounts = _mounts()
     _limit_resources(start.enforcement.rlimits)
     command = _spawn(launch.argv, launch.environment, start.mask)
-    os.close(_REPORT)
-    return _reap(command)
+    status = _reap(command)
+    for path in sorted(mounts - _mounts()):
+        report.send(_REPORT, report.Message(report.NOTE, _LOST.format(path[1])))
+    return status
+
+
+def _take_own_name() -> None:
+    """Overwrite coop's command line in /proc/1/cmdline: it names paths of the host."""
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b") ")[2].split()
+    start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end: proc_pid_stat(5)
+    if start:
+        syscalls.overwrite(start, b"coop".ljust(end - start, b"\0")[: end - start])
+
+
+def _mounts() -> set[tuple[str, str]]:
+    """Return number and place of every mount in the sandbox: proc_pid_mountinfo(5).
+
+    Nobody inside can change them; one is gone when the host replaced what it guarded.
+    """
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        fields = [line.split(" ", 5) for line in file]
+    return {(field[0], field[4]) for field in fields}
 
 
 def _pass_gate(start: Start) -> None:

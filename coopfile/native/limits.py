@@ -60,7 +60,7 @@ def enforcement(limits: Limits) -> Enforcement:
         if reason.controller == "memory":
             how["memory"] = "rlimit"
             rlimits.append((resource.RLIMIT_DATA, limits.memory))
-            text = "held per process, not for the sandbox as a whole"
+            text = "held for each process's private memory, not for the sandbox as a whole"
             weakenings.append(Weakening("limits.memory", f"{text}: {reason.why}", _REMEDY))
         elif reason.controller == "pids" and os.geteuid() != 0:
             how["pids"] = "rlimit"

@@ -1,4 +1,4 @@
-"""Empty directories that hold the place of protected paths that do not exist yet.
+"""What holds the place of protected paths that do not exist yet.
 
 A mount needs something to be mounted on, so a missing protected path gets an empty
 directory on the host for as long as a sandbox uses it. It is a directory because git
@@ -6,6 +6,9 @@ does not see empty ones; its mode (sticky, nobody may write) marks it as ours. E
 user of a placeholder holds a shared lock on it, and the last one out removes it: no
 journal, and what a SIGKILL of everything leaves behind is adopted and removed by the
 next run in the same workspace.
+
+``.git/commondir`` would move git's configuration elsewhere, and git fails where it is
+a directory. Its placeholder is a file that says what git assumes without one.
 """
 
 from __future__ import annotations
@@ -23,13 +26,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MODE = stat.S_ISVTX | 0o555
+_FILE_MODE = stat.S_ISVTX | 0o444
+_CONTENTS: dict[tuple[str, ...], bytes] = {(".git", "commondir"): b".\n"}
 _TRIES = 100
 
 
 def is_placeholder(status: os.stat_result) -> bool:
     """Tell a placeholder from a directory of the user's by its mode."""
-    mode = status.st_mode
-    return stat.S_ISDIR(mode) and bool(mode & stat.S_ISVTX) and not mode & 0o222
+    return stat.S_ISDIR(status.st_mode) and _marked(status)
+
+
+def _marked(status: os.stat_result) -> bool:
+    return bool(status.st_mode & stat.S_ISVTX) and not status.st_mode & 0o222
 
 
 def _owned(directory: int) -> bool:
@@ -37,11 +45,28 @@ def _owned(directory: int) -> bool:
     return os.fstat(directory).st_uid == os.geteuid()
 
 
+def _make(parent: int, name: str, content: bytes | None) -> None:
+    if content is None:
+        os.mkdir(name, MODE, dir_fd=parent)
+        return
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+    descriptor = os.open(name, flags, _FILE_MODE, dir_fd=parent)
+    os.write(descriptor, content)
+    os.close(descriptor)
+
+
+def _remove(parent: int, name: str, content: bytes | None) -> None:
+    if content is None:
+        os.rmdir(name, dir_fd=parent)
+    else:
+        os.unlink(name, dir_fd=parent)
+
+
 class Placeholders:
     """The placeholders that one sandbox uses, held until ``release``."""
 
     def __init__(self) -> None:
-        self._held: list[tuple[int, str, int]] = []
+        self._held: list[tuple[int, str, bytes | None, int]] = []
 
     def reserve(self, root: int, paths: Iterable[str]) -> None:
         """Make sure that each relative path, or a first part of it, exists below ``root``.
@@ -63,7 +88,8 @@ class Placeholders:
     def _reserve(self, directories: dict[str, int | None], parts: list[str]) -> None:
         """Walk to where a path ends or is missing. None in ``directories`` marks an end met before."""
         walked = ""
-        for name in parts:
+        for number, name in enumerate(parts):
+            content = _CONTENTS.get(tuple(parts[number - 1 : number + 1])) if number else None
             parent, walked = directories[walked], f"{walked}/{name}" if walked else name
             if parent is None:
                 return
@@ -75,24 +101,23 @@ class Placeholders:
                     parent, name, syscalls.O_PATH | os.O_NOFOLLOW, syscalls.RESOLVE_NO_SYMLINKS
                 )
             except FileNotFoundError:
-                self._hold(parent, name)
+                self._hold(parent, name, content)
                 return
             status = os.fstat(descriptor)
-            if is_placeholder(status):
-                os.close(descriptor)
-                self._hold(parent, name)
-                return
-            if not stat.S_ISDIR(status.st_mode):
-                os.close(descriptor)
-                return
-            directories[walked] = descriptor
+            if stat.S_ISDIR(status.st_mode) and not _marked(status):
+                directories[walked] = descriptor
+                continue
+            os.close(descriptor)
+            if is_placeholder(status) or (content is not None and _marked(status)):
+                self._hold(parent, name, content)
+            return
 
-    def _hold(self, parent: int, name: str) -> None:
+    def _hold(self, parent: int, name: str, content: bytes | None) -> None:
         """Create or adopt one placeholder and keep a shared lock on it."""
         for _ in range(_TRIES):
             made = False
             try:
-                os.mkdir(name, MODE, dir_fd=parent)
+                _make(parent, name, content)
                 made = True
             except FileExistsError:
                 pass
@@ -104,16 +129,16 @@ class Placeholders:
                     "coop keeps an empty directory there meanwhile: make its parent writable for you",
                 ) from None
             try:
-                descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+                descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent)
             except FileNotFoundError:
                 continue  # another sandbox, the last one out, has just removed it
             except OSError:
                 return  # replaced by something real; protecting that is the caller's next step
-            if not is_placeholder(os.fstat(descriptor)):
+            if not _marked(os.fstat(descriptor)):
                 os.close(descriptor)
                 if not made:
                     return
-                os.rmdir(name, dir_fd=parent)
+                _remove(parent, name, content)
                 raise CoopError(
                     f"cannot hold the place of the protected path {name}: its file system keeps no modes",
                     "keep the workspace on a file system of Linux",
@@ -124,20 +149,20 @@ class Placeholders:
                 os.close(descriptor)
                 continue
             if os.fstat(descriptor).st_nlink:
-                self._held.append((os.dup(parent), name, descriptor))
+                self._held.append((os.dup(parent), name, content, descriptor))
                 return
             os.close(descriptor)
         raise CoopError(f"the placeholder of the protected path {name} is locked by another program")
 
     def release(self) -> None:
         """Remove the placeholders that nobody else uses."""
-        for parent, name, descriptor in self._held:
+        for parent, name, content, descriptor in self._held:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.path.samestat(
                     os.fstat(descriptor), os.stat(name, dir_fd=parent, follow_symlinks=False)
                 ):
-                    os.rmdir(name, dir_fd=parent)
+                    _remove(parent, name, content)
             except OSError:
                 pass  # in use by another sandbox, which will remove it, or no longer ours
             os.close(descriptor)

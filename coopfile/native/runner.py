@@ -11,6 +11,7 @@ from coopfile.errors import CoopError
 from coopfile.native import init, landlock, monitor, report, signals, syscalls
 from coopfile.native.layout import layout
 from coopfile.native.limits import Enforcement, Weakening, enforcement
+from coopfile.native.terminal import Saved
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -77,6 +78,7 @@ def run(prepared: Prepared, *, timeout: float | None = None) -> Outcome:
     ensure_streams()
     _refuse_directories()
     gc.disable()  # a collection in a child would copy every page it looks at
+    terminals = Saved()
     receive, send = os.pipe()
     mask = signals.block()
     caller = os.getpid()
@@ -95,6 +97,7 @@ def run(prepared: Prepared, *, timeout: float | None = None) -> Outcome:
         messages = list(report.receive(receive))
     finally:
         os.close(receive)
+        terminals.restore()
         signals.restore(mask)
     for message in messages:
         if message.kind == report.FAILURE:

@@ -218,6 +218,11 @@ def drop_capabilities() -> None:
     call("capset", _NUMBERS[MACHINE]["capset"], header, bytes(24))
 
 
+def overwrite(address: int, data: bytes) -> None:
+    """Write to this process's own memory."""
+    (_Byte * len(data)).from_address(address)[:] = data  # type: ignore[call-overload]
+
+
 def set_seccomp_filter(program: bytes) -> None:
     """Install a seccomp filter, an array of ``struct sock_filter``: seccomp(2)."""
     array = (_Byte * len(program)).from_buffer_copy(program)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from coopfile.find import Place, Project
     from coopfile.plan.model import Plan
 
+# Who works on coop changes the defaults without changing the version.
+_SETTINGS = os.path.dirname(os.path.dirname(__file__)) + "/language/settings.py"
 # A file changed this recently may change again without a new time stamp (kernel ticks are up to 10 ms).
 _RACY = 50_000_000
 _MOST_ENTRIES = 256
@@ -37,11 +39,15 @@ def key(project: Project, options: tuple[Any, ...], environment: Mapping[str, st
     """Return all that a plan depends on, as plain values."""
     files = tuple((place.layer, place.path, place.name, place.stamp) for place in project.places)
     variables = tuple(sorted(item for item in environment.items() if item[0].startswith("COOP_")))
+    coop = (__version__, PLAN_VERSION, sys.hexversion, _changed(_SETTINGS))
+    return (coop, _changed(approvals(environment)), project.root, files, options, variables)
+
+
+def _changed(path: str) -> int:
     try:
-        approved = os.stat(approvals(environment)).st_mtime_ns
+        return os.stat(path).st_mtime_ns
     except OSError:
-        approved = 0
-    return (__version__, PLAN_VERSION, sys.hexversion, approved, project.root, files, options, variables)
+        return 0
 
 
 def load(directory: str, wanted: tuple[Any, ...]) -> Plan | None:

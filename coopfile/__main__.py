@@ -1,5 +1,0 @@
-"""Allow ``python -m coopfile``."""
-
-from coopfile.cli.main import entry
-
-entry()
