@@ -166,7 +166,7 @@ class Group:
         self.controllers: set[str] = set()
         self._scope: Scope | None = None
         self._directories: list[str] = []
-        self._watched: list[str] = []
+        self._watched: list[tuple[str, int]] = []
         self._processes: list[str] = []
 
     def create(self, hierarchies: tuple[Hierarchy, ...], limits: Limits) -> None:
@@ -182,6 +182,7 @@ class Group:
             except OSError:
                 continue
             self._directories.append(directory)
+            self._watched.append((directory, hierarchy.version))
             if hierarchy.version == 2:
                 self._processes.append(f"{directory}/cgroup.procs")
             self.controllers.update(
@@ -204,15 +205,15 @@ class Group:
         if self._scope is not None:
             group = self._scope.admit(pid)
             mount_point, _ = _mounted(_read("/proc/self/mountinfo"))["unified"]
-            self._watched.append(mount_point + group)
+            self._watched.append((mount_point + group, 2))
 
     def exceeded(self) -> tuple[str, ...]:
         """Return the keys of the limits that the sandbox ran into."""
         keys = set()
-        for directory in (*self._directories, *self._watched):
+        for directory, version in self._watched:
+            memory = "memory.events" if version == 2 else "memory.oom_control"
             for file, word, key in (
-                ("memory.events", "oom_kill", "limits.memory"),
-                ("memory.oom_control", "oom_kill", "limits.memory"),
+                (memory, "oom_kill", "limits.memory"),
                 ("pids.events", "max", "limits.pids"),
             ):
                 for line in _read(f"{directory}/{file}").splitlines():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import stat
 import time
@@ -77,7 +76,6 @@ def run(prepared: Prepared, *, timeout: float | None = None) -> Outcome:
     """
     ensure_streams()
     _refuse_directories()
-    gc.disable()  # a collection in a child would copy every page it looks at
     terminals = Saved()
     receive, send = os.pipe()
     mask = signals.block()

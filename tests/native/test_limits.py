@@ -125,14 +125,14 @@ def test_memory(limited: Project) -> None:
         assert "limits.memory is 67108864 bytes" in result.err
     else:
         assert how == "rlimit" and result.status == 1 and "MemoryError" in result.err
-        assert "limits.memory: held per process" in result.err
+        assert "limits.memory: held for each process's private memory" in result.err
 
 
 def test_memory_of_many(limited: Project) -> None:
     """Control groups hold the sandbox's processes together to the limit."""
     limited.coopfile('limits.memory = "64m"\n')
     if not enforced(limited)["limits.memory"].startswith("cgroup"):
-        assert "held per process, not for the sandbox as a whole" in limited.run("true").err
+        assert "private memory, not for the sandbox as a whole" in limited.run("true").err
         return
     script = """
 import os, time
