@@ -26,10 +26,10 @@ types: setup
 	$(PYTHON_IN) -m mypy
 
 unit: setup
-	$(PYTEST) -q tests/unit
+	$(PYTEST) -q -n 2 tests/unit
 
 kernel: setup setup-system ## the tests that run real sandboxes
-	$(PYTEST) -q tests/native tests/attacks
+	$(PYTEST) -q -n 2 tests/native tests/attacks
 
 wheel: setup ## build the wheel and run coop from it
 	$(PYTEST) -q tests/wheel

@@ -10,12 +10,12 @@ from coopfile.errors import CoopError
 from coopfile.native import init, landlock, monitor, report, signals, syscalls
 from coopfile.native.layout import layout
 from coopfile.native.limits import Enforcement, Weakening, enforcement
-from coopfile.native.terminal import Saved
 from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from coopfile.native.layout import Layout
+    from coopfile.native.terminal import Saved
     from coopfile.plan.bind import Launch
 
 TIMED_OUT = 124
@@ -76,7 +76,7 @@ def run(prepared: Prepared, *, timeout: float | None = None) -> Outcome:
     """
     ensure_streams()
     _refuse_directories()
-    terminals = Saved()
+    terminals = _save_terminals()
     receive, send = os.pipe()
     mask = signals.block()
     caller = os.getpid()
@@ -95,7 +95,8 @@ def run(prepared: Prepared, *, timeout: float | None = None) -> Outcome:
         messages = list(report.receive(receive))
     finally:
         os.close(receive)
-        terminals.restore()
+        if terminals is not None:
+            terminals.restore()
         signals.restore(mask)
     for message in messages:
         if message.kind == report.FAILURE:
@@ -124,6 +125,14 @@ def _refuse_directories() -> None:
                 f"descriptor {descriptor} is open on a directory, which would lead out of the sandbox",
                 "give the command a file, a pipe or a terminal",
             )
+
+
+def _save_terminals() -> Saved | None:
+    if not any(os.isatty(stream) for stream in (0, 1, 2)):
+        return None
+    from coopfile.native.terminal import Saved
+
+    return Saved()
 
 
 def _wait(pid: int, timeout: float | None) -> tuple[int, bool]:

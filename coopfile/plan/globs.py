@@ -33,8 +33,9 @@ class _Automaton:
 
     def __init__(self, globs: Sequence[str]) -> None:
         self._literals: dict[str, int] = {}
-        self._sets: list[tuple[int, tuple[tuple[str, str], ...], bool]] = []
-        """Each place of a set, its ranges (first and last character), and whether it is what they are not."""
+        """The places of each character that is itself."""
+        self._sets: dict[tuple[str, bool], int] = {}
+        """The places of each set: its members as written, and whether it is the characters that they are not."""
         self._names = 0
         """The places of ``*``."""
         self._rests = 0
@@ -80,9 +81,9 @@ class _Automaton:
             taken |= self._directories
         else:
             stay |= self._names
-            for place, ranges, negated in self._sets:
-                if any(first <= character <= last for first, last in ranges) is not negated:
-                    taken |= place
+            for (members, negated), places_of in self._sets.items():
+                if _among(character, members) is not negated:
+                    taken |= places_of
         return self._entered((places & taken) << 1 | places & stay) | places & self._directories
 
     def _entered(self, places: int) -> int:
@@ -108,12 +109,12 @@ class _Automaton:
                 self._names |= place
                 position += 1
             elif glob[position] == "?":
-                self._sets.append((place, (), True))
+                self._add_set("", True, place)
                 position += 1
             elif glob[position] == "[" and (end := glob.find("]", position + 2)) > 0:
                 members = glob[position + 1 : end]
                 negated = members[0] in "!^"
-                self._sets.append((place, _ranges(members[negated:]), negated))
+                self._add_set(members[negated:], negated, place)
                 position = end + 1
             else:
                 self._literals[glob[position]] = self._literals.get(glob[position], 0) | place
@@ -121,12 +122,16 @@ class _Automaton:
             place <<= 1
         return place
 
+    def _add_set(self, members: str, negated: bool, place: int) -> None:
+        self._sets[members, negated] = self._sets.get((members, negated), 0) | place
 
-def _ranges(members: str) -> tuple[tuple[str, str], ...]:
-    """Return the first and last characters of what a set names; a single one is both."""
-    ranges, position = [], 0
+
+def _among(character: str, members: str) -> bool:
+    """Return whether the members of a set, such as ``a-z_``, name a character."""
+    position = 0
     while position < len(members):
         wide = 2 if members[position + 1 : position + 2] == "-" and position + 2 < len(members) else 0
-        ranges.append((members[position], members[position + wide]))
+        if members[position] <= character <= members[position + wide]:
+            return True
         position += wide + 1
-    return tuple(ranges)
+    return False

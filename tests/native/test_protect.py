@@ -332,3 +332,34 @@ def test_git_configuration_is_kept(checkout: Project) -> None:
     assert checkout.shell("git config core.hooksPath . ; cp /bin/true .git/hooks/pre-commit").status != 0
     after = {name: value for name, value in checkout.tree().items() if "config" in name or "hooks" in name}
     assert after == before
+
+
+def test_a_guard_that_the_host_takes_away_is_told(project: Project) -> None:
+    """When the host renames another file over a protected one, coop names it at the end of the run."""
+    config = project.write(".git/config", "[core]\n")
+    project.write("ready.sh", "touch started; while [ ! -e go ]; do sleep 0.02; done\n")
+    process = project.popen("sh", "ready.sh")
+    wait_until((project.directory / "started").exists)
+    project.write(".git/new", "[core]\n").rename(config)
+    project.write("go")
+    _, stderr = process.communicate(timeout=60)
+    assert b"/workspace/.git/config was replaced on the host" in stderr
+    assert process.returncode == 0
+
+
+def test_the_command_line_of_coop_is_not_shown(project: Project) -> None:
+    """PID 1's command line names no path of the host and no option."""
+    shown = project.output("tr '\\0' ' ' </proc/1/cmdline", options=("--set", "limits.pids=77"))
+    assert shown.split() == ["coop"]
+
+
+def test_git_is_not_led_elsewhere(project: Project) -> None:
+    """A sandbox can give git no other directory for its configuration, and git works meanwhile."""
+    project.coop("check")
+    result = project.shell("git init -q . 2>/dev/null; true")
+    assert result.status == 0
+    subprocess.run([*project.actor.prefix, "git", "init", "-q", str(project.directory)], check=True)
+    script = "git status --short >/dev/null && cat .git/commondir && echo ../evil > .git/commondir"
+    result = project.shell(script)
+    assert result.out == ".\n" and "Read-only" in result.err
+    assert not (project.directory / ".git/commondir").exists()

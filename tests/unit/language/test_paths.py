@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +15,7 @@ from coopfile.language.values import (
     ValueType,
     WorkspacePath,
 )
-from coopfile.plan.globs import translate
+from coopfile.plan.globs import compile_globs
 
 ALL = (HostPath(), RelativePath(), HideGlob(), WorkspacePath(), Profile())
 
@@ -179,14 +177,15 @@ def test_a_glob_that_would_match_something_else_than_it_seems_is_refused(text: s
 
 
 @given(st.text(alphabet="ab*?[]!-^./{},~&| \\", min_size=1, max_size=12))
-def test_every_accepted_glob_is_stable_and_compiles(text: str) -> None:
-    """Parsing what was parsed changes nothing, and the matcher takes everything that is accepted."""
+def test_every_accepted_glob_is_stable(text: str) -> None:
+    """Parsing what was parsed changes nothing, and what has no wildcard names itself."""
     try:
         glob = HideGlob().parse(text)
     except BadValue:
         return
     assert HideGlob().parse(glob) == glob
-    re.compile(translate(glob))
+    if not set("*?[").intersection(glob):
+        assert compile_globs([glob])(glob)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +214,7 @@ def test_globs_mean_what_their_documentation_says(glob: str, path: str, hidden: 
         with pytest.raises(BadValue):
             HideGlob().parse(glob)
         return
-    assert bool(re.fullmatch(translate(HideGlob().parse(glob)), path, re.DOTALL)) is hidden
+    assert compile_globs([HideGlob().parse(glob)])(path) is hidden
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from coopfile.errors import CoopError
 from coopfile.native import systemd
 from coopfile.plan.model import Limits
 
@@ -60,5 +61,5 @@ def test_a_manager_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch
     """When the call fails the limits are not set, and that is said."""
     monkeypatch.setattr(systemd, "_BUSCTL", ("/bin/false",))
     scope = systemd.Scope(LIMITS)
-    with pytest.raises(systemd.CoopError, match="systemd did not set the limits"):
+    with pytest.raises(CoopError, match="systemd did not set the limits"):
         scope.admit(os.getpid())
