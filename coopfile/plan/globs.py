@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-_REMEMBERED = 50_000  # steps: some megabytes
+_REMEMBERED = 50_000  # steps, of up to 300 bytes each
 
 
 def compile_globs(globs: Sequence[str]) -> Callable[[str], bool]:
@@ -35,7 +35,7 @@ class _Automaton:
         self._literals: dict[str, int] = {}
         """The places of each character that is itself."""
         self._sets: dict[tuple[str, bool], int] = {}
-        """The places of each set: its members as written, and whether it is the characters that they are not."""
+        """The places of each set: its members as written, and whether it is all others."""
         self._names = 0
         """The places of ``*``."""
         self._rests = 0

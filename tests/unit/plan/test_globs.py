@@ -28,10 +28,10 @@ TAKES = {
 """What takes exactly one character of a name: each with the characters of the alphabet that it takes."""
 
 Part = tuple[str, ...]
-PARTS = st.lists(st.sampled_from(["*", *TAKES]), min_size=1, max_size=5).map(
-    lambda tokens: tuple(
-        token for token, after in zip(tokens, [*tokens[1:], ""]) if (token, after) != ("*", "*")
-    )
+PARTS = (
+    st.lists(st.sampled_from(["*", *TAKES]), min_size=1, max_size=5)
+    .filter(lambda tokens: "**" not in "".join(tokens))
+    .map(tuple)
 )
 GLOBS = st.lists(PARTS | st.just(("**",)), min_size=1, max_size=5)
 PATHS = st.lists(st.text(ALPHABET, min_size=1, max_size=5), min_size=1, max_size=5)
