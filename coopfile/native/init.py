@@ -80,12 +80,12 @@ def _run(start: Start) -> int:
         raise CoopError(f"{launch.directory} is not visible inside the sandbox") from None
     _lock_in(start)
     _keep_only(start.report)
-    mounts = _mounts()
+    table = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+    mounts = _mounts(table)
     _limit_resources(start.enforcement.rlimits)
     command = _spawn(launch.argv, launch.environment, start.mask)
     status = _reap(command)
-    for path in sorted(mounts - _mounts()):
-        report.send(_REPORT, report.Message(report.NOTE, _LOST.format(path[1])))
+    _tell_lost(mounts, table)
     return status
 
 
@@ -98,14 +98,27 @@ def _take_own_name() -> None:
         syscalls.overwrite(start, b"coop".ljust(end - start, b"\0")[: end - start])
 
 
-def _mounts() -> set[tuple[str, str]]:
+def _mounts(table: int) -> set[tuple[str, str]]:
     """Return number and place of every mount in the sandbox: proc_pid_mountinfo(5).
 
     Nobody inside can change them; one is gone when the host replaced what it guarded.
     """
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        fields = [line.split(" ", 5) for line in file]
+    os.lseek(table, 0, os.SEEK_SET)
+    text = b""
+    while chunk := os.read(table, 65536):
+        text += chunk
+    fields = [line.split(" ", 5) for line in os.fsdecode(text).splitlines()]
     return {(field[0], field[4]) for field in fields}
+
+
+def _tell_lost(mounts: set[tuple[str, str]], table: int) -> None:
+    """Tell of guards that are gone; the command may have taken PID 1's means to look (prlimit)."""
+    try:
+        lost = [_LOST.format(path) for _, path in sorted(mounts - _mounts(table))]
+    except (OSError, MemoryError):
+        lost = ["coop could not tell whether the host replaced a protected file meanwhile"]
+    for text in lost:
+        report.send(_REPORT, report.Message(report.NOTE, text))
 
 
 def _pass_gate(start: Start) -> None:
