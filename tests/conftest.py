@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,3 +30,16 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory.mkdir()
     monkeypatch.chdir(directory)
     return directory
+
+
+@pytest.fixture
+def give_away() -> Callable[[Path], None]:
+    """Return what gives a file to user 12345; a test that takes it needs a root who can do that."""
+
+    def chown(path: Path) -> None:
+        try:
+            os.chown(path, 12345, 12345)
+        except OSError:
+            pytest.skip("giving a file away needs root, and more than one user in its namespace")
+
+    return chown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -163,12 +164,11 @@ def test_link_is_an_input(base: Path) -> None:
     assert at(base).inputs[0] == str(base / "home/work/real")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="giving a file away needs root")
-def test_stranger(base: Path) -> None:
+def test_stranger(base: Path, give_away: Callable[[Path], None]) -> None:
     """A Coopfile that somebody else owns is refused unless it is named."""
     path = base / "home/work/Coopfile"
     path.touch()
-    os.chown(path, 12345, 12345)
+    give_away(path)
     with pytest.raises(CoopError, match="belongs to user 12345") as caught:
         at(base)
     assert "-f Coopfile" in (caught.value.remedy or "")
