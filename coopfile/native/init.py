@@ -188,10 +188,12 @@ def _spawn(argv: tuple[str, ...], environment: Mapping[str, str], mask: set[int]
     posix_spawn shares the memory until the exec: a fork of the interpreter costs 1 ms more.
     """
     name = argv[0]
-    places = environment.get("PATH", "").split(":") if "/" not in name else [""]
+    paths = [name]
+    if "/" not in name:
+        along = [f"{place or '.'}/{name}" for place in environment.get("PATH", "").split(":")]
+        paths = [path for path in along if os.access(path, os.F_OK)]
     status, text = 127, f"{name}: not found inside the sandbox"
-    for place in places:
-        path = f"{place or '.'}/{name}" if "/" not in name else name
+    for path in paths:
         try:
             return os.posix_spawn(
                 path, argv, environment, setsid=True, setsigmask=mask, setsigdef=signals.IGNORED_BY_PYTHON
