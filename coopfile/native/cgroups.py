@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import time
 
+from coopfile.native import syscalls
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -201,7 +202,7 @@ class Group:
     def admit(self, pid: int) -> None:
         """Move a process where it cannot move itself."""
         for path in self._processes:
-            _write(path, str(pid))
+            syscalls.write_file(path, str(pid))
         if self._scope is not None:
             group = self._scope.admit(pid)
             mount_point, _ = _mounted(_read("/proc/self/mountinfo"))["unified"]
@@ -242,7 +243,7 @@ class Group:
 def _apply(directory: str, settings: list[tuple[str, str, bool]]) -> bool:
     for file, text, required in settings:
         try:
-            _write(f"{directory}/{file}", text)
+            syscalls.write_file(f"{directory}/{file}", text)
         except OSError:
             if required:
                 return False
@@ -253,19 +254,11 @@ def enter(hierarchies: tuple[Hierarchy, ...], monitor: int) -> None:
     """Move the calling thread, the only one of its process, into the monitor's v1 groups."""
     for hierarchy in hierarchies:
         if hierarchy.version == 1:
-            _write(f"{_directory(hierarchy, monitor)}/tasks", "0")
+            syscalls.write_file(f"{_directory(hierarchy, monitor)}/tasks", "0")
 
 
 def _directory(hierarchy: Hierarchy, monitor: int) -> str:
     return f"{hierarchy.directory}/{_PREFIX}{monitor}"
-
-
-def _write(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)
 
 
 def _sweep(directory: str) -> None:

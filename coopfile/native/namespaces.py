@@ -32,9 +32,9 @@ def enter_user_namespace(uid: int, gid: int) -> None:
         _leave_groups()
     try:
         syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWPID)
-        _write("/proc/self/setgroups", "deny")
-        _write("/proc/self/uid_map", f"{uid} {outer_uid} 1\n")
-        _write("/proc/self/gid_map", f"{gid} {outer_gid} 1\n")
+        syscalls.write_file("/proc/self/setgroups", "deny")
+        syscalls.write_file("/proc/self/uid_map", f"{uid} {outer_uid} 1\n")
+        syscalls.write_file("/proc/self/gid_map", f"{gid} {outer_gid} 1\n")
     except OSError as error:
         raise explain(error) from None
 
@@ -103,14 +103,6 @@ def _setting(path: str) -> int | None:
             return int(file.read())
     except (OSError, ValueError):
         return None
-
-
-def _write(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)
 
 
 def raise_loopback() -> None:

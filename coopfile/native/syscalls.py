@@ -218,6 +218,15 @@ def drop_capabilities() -> None:
     call("capset", _NUMBERS[MACHINE]["capset"], header, bytes(24))
 
 
+def write_file(path: str, text: str) -> None:
+    """Write an existing control file of the kernel in one go, as its handlers expect."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
 def overwrite(address: int, data: bytes) -> None:
     """Write to this process's own memory."""
     (_Byte * len(data)).from_address(address)[:] = data  # type: ignore[call-overload]
