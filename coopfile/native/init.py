@@ -63,7 +63,7 @@ def main(start: Start) -> NoReturn:
 
 def _run(start: Start) -> int:
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signals.SIGKILL)
-    os.umask(0o022)
+    callers_umask = os.umask(0o022)
     launch = start.launch
     own_network = launch.network != "host"
     namespaces.enter_other_namespaces(network=own_network)
@@ -83,6 +83,7 @@ def _run(start: Start) -> int:
     table = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
     mounts = _mounts(table)
     _limit_resources(start.enforcement.rlimits)
+    os.umask(callers_umask)
     command = _spawn(launch.argv, launch.environment, start.mask)
     status = _reap(command)
     _tell_lost(mounts, table)

@@ -110,7 +110,8 @@ def test_link_to_the_project(project: Project) -> None:
     assert project.output("pwd -P; ls Coopfile", cwd=link) == "/workspace\nCoopfile"
 
 
-def test_umask(project: Project) -> None:
-    """New files have the usual modes, whatever the caller's umask is."""
-    project.wrap = ("sh", "-c", 'umask 000; exec "$@"', "sh")
-    assert project.output("umask; touch new; stat -c %a new") == "0022\n644"
+def test_umask_is_the_callers(project: Project) -> None:
+    """New files get the modes that the caller's umask leaves, also when coop makes directories itself."""
+    project.wrap = ("sh", "-c", 'umask 027; exec "$@"', "sh")
+    assert project.output("umask; touch new; ls -d /tmp >/dev/null") == "0027"
+    assert (project.directory / "new").stat().st_mode & 0o777 == 0o640
