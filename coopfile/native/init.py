@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from coopfile.plan.bind import Launch
 
 FAILED = 125
-_REPORT = 3
+_REPORT, _ENDED = 3, 4
 _LOST = "{} was replaced on the host meanwhile, and the sandbox could write it from then on: look at it"
 
 
@@ -36,7 +36,7 @@ class Start(Record):
 
     ``gate`` is a pipe whose other end only the monitor has: it writes a byte when the
     sandbox is in its control group and the places of the guards are held, and closes
-    it by dying. ``mask`` is the caller's
+    it by dying. Into ``ended`` PID 1 writes a byte when it is the last process. ``mask`` is the caller's
     signal mask.
     """
 
@@ -45,6 +45,7 @@ class Start(Record):
     enforcement: Enforcement
     report: int
     gate: int
+    ended: int
     monitor: int
     mask: set[int]
     landlock_abi: int
@@ -79,7 +80,7 @@ def _run(start: Start) -> int:
     except OSError:
         raise CoopError(f"{launch.directory} is not visible inside the sandbox") from None
     _lock_in(start)
-    _keep_only(start.report)
+    _keep_only(start.report, start.ended)
     table = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
     mounts = _mounts(table)
     _limit_resources(start.enforcement.rlimits)
@@ -87,6 +88,8 @@ def _run(start: Start) -> int:
     command = _spawn(launch.argv, launch.environment, start.mask)
     status = _reap(command)
     _tell_lost(mounts, table)
+    _end_all()
+    os.write(_ENDED, b"1")
     return status
 
 
@@ -168,11 +171,12 @@ def _limit_core() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (limit, limit))
 
 
-def _keep_only(descriptor: int) -> None:
-    """Close all but the three streams and the report's pipe, which exec closes."""
-    if descriptor != _REPORT:
-        os.dup2(descriptor, _REPORT, inheritable=False)
-    syscalls.close_from(_REPORT + 1)
+def _keep_only(report_to: int, ended: int) -> None:
+    """Close all but the three streams and PID 1's two pipes, which exec closes."""
+    above = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ENDED + 1) for descriptor in (report_to, ended)]
+    for descriptor, place in zip(above, (_REPORT, _ENDED), strict=True):
+        os.dup2(descriptor, place, inheritable=False)
+    syscalls.close_from(_ENDED + 1)
 
 
 def _limit_resources(rlimits: tuple[tuple[int, int], ...]) -> None:
@@ -226,6 +230,16 @@ def _reap(command: int) -> int:
                 os.kill(command, number)
             except OSError:
                 pass  # it has just ended; its status is on the way
+
+
+def _end_all() -> None:
+    """End what the command left running, and wait until PID 1 is alone, as the kernel would."""
+    try:
+        os.kill(-1, signals.SIGKILL)
+        while True:
+            os.waitpid(-1, 0)
+    except (ProcessLookupError, ChildProcessError):
+        pass
 
 
 def exit_status(status: int) -> int:

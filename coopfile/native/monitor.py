@@ -55,7 +55,8 @@ def _run(order: Order, caller: int) -> int:
             group.ask_systemd(order.enforcement.scoped, order.launch.limits)
         namespaces.enter_user_namespace(order.launch.uid, order.launch.gid)
         _watch(caller)  # the change of credentials has cleared it: prctl(2)
-        status = _supervise(_start(order, group, placeholders))
+        pid, ended = _start(order, group, placeholders)
+        status = _supervise(pid, ended, placeholders)
         for text in reached(group.exceeded(), order.launch.limits):
             report.send(order.report, report.Message(report.NOTE, text))
         return status
@@ -70,9 +71,13 @@ def _watch(caller: int) -> None:
         raise SystemExit
 
 
-def _start(order: Order, group: Group, placeholders: Placeholders) -> int:
-    """Fork PID 1, do what it needs of the host while it builds the tree, and return its number here."""
+def _start(order: Order, group: Group, placeholders: Placeholders) -> tuple[int, int]:
+    """Fork PID 1 and do what it needs of the host while it builds the tree.
+
+    Returns its number here, and the pipe in which it tells that all others are gone.
+    """
     gate, opener = os.pipe()
+    ended, end = os.pipe()
     monitor = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -84,12 +89,15 @@ def _start(order: Order, group: Group, placeholders: Placeholders) -> int:
                 enforcement=order.enforcement,
                 report=order.report,
                 gate=gate,
+                ended=end,
                 monitor=monitor,
                 mask=order.mask,
                 landlock_abi=order.landlock_abi,
             )
         )
     os.close(gate)
+    os.close(end)
+    signals.announce(ended)
     try:
         group.create(order.enforcement.hierarchies, order.launch.limits)
         order.enforcement.check(group.controllers)
@@ -103,16 +111,23 @@ def _start(order: Order, group: Group, placeholders: Placeholders) -> int:
         os.kill(pid, signals.SIGKILL)
         os.waitpid(pid, 0)
         raise
-    return pid
+    return pid, ended
 
 
-def _supervise(pid: int) -> int:
-    """Forward signals until PID 1 ends; return its status."""
+def _supervise(pid: int, ended: int, placeholders: Placeholders) -> int:
+    """Forward signals until PID 1 ends; return its status.
+
+    The kernel takes PID 1's namespaces apart while the placeholders are removed: nobody is
+    left whom they held back.
+    """
     while True:
         number = signals.wait()
-        if number == signals.SIGCHLD:
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
+        if number == signals.SIGIO:
+            if os.read(ended, 1):
+                placeholders.release()
+        elif number == signals.SIGCHLD:
+            gone, status = os.waitpid(pid, os.WNOHANG)
+            if gone:
                 return init.exit_status(status)
         elif number == signals.ABANDONED:
             os.kill(pid, signals.SIGKILL)

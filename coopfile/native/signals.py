@@ -7,6 +7,8 @@ handler runs between two bytecodes, and nothing is lost between a check and a wa
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found, unused-ignore]
+import fcntl
+import os
 
 SIGKILL: int = _signal.SIGKILL
 SIGTERM: int = _signal.SIGTERM
@@ -30,12 +32,19 @@ FORWARDED: frozenset[int] = frozenset(
 )
 # The interpreter ignores these from its start, which exec would hand on.
 IGNORED_BY_PYTHON: tuple[int, ...] = (int(_signal.SIGPIPE), int(_signal.SIGXFSZ))
-HANDLED = FORWARDED | {SIGCHLD, ABANDONED}
+SIGIO: int = _signal.SIGIO
+HANDLED = FORWARDED | {SIGCHLD, SIGIO, ABANDONED}
 
 
 def block() -> set[int]:
     """Block what is handled and return the mask that was in force."""
     return {int(item) for item in _signal.pthread_sigmask(_signal.SIG_BLOCK, HANDLED)}
+
+
+def announce(descriptor: int) -> None:
+    """Have SIGIO sent to this process when there is something to read: fcntl(2), F_SETOWN, O_ASYNC."""
+    fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_ASYNC)
 
 
 def restore(mask: set[int]) -> None:
