@@ -19,7 +19,6 @@ from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import NoReturn
 
     from coopfile.native.layout import Layout
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from coopfile.plan.bind import Launch
 
 FAILED = 125
-_REPORT, _ENDED = 3, 4
 _LOST = "{} was replaced on the host meanwhile, and the sandbox could write it from then on: look at it"
 
 
@@ -80,16 +78,16 @@ def _run(start: Start) -> int:
     except OSError:
         raise CoopError(f"{launch.directory} is not visible inside the sandbox") from None
     _lock_in(start)
-    _keep_only(start.report, start.ended)
+    syscalls.close_but((0, 1, 2, start.report, start.ended))
     table = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
     mounts = _mounts(table)
     _limit_resources(start.enforcement.rlimits)
     os.umask(callers_umask)
-    command = _spawn(launch.argv, launch.environment, start.mask)
+    command = _spawn(start)
     status = _reap(command)
-    _tell_lost(mounts, table)
+    _tell_lost(mounts, table, start.report)
     _end_all()
-    os.write(_ENDED, b"1")
+    os.write(start.ended, b"1")
     return status
 
 
@@ -115,14 +113,14 @@ def _mounts(table: int) -> set[tuple[str, str]]:
     return {(field[0], field[4]) for field in fields}
 
 
-def _tell_lost(mounts: set[tuple[str, str]], table: int) -> None:
+def _tell_lost(mounts: set[tuple[str, str]], table: int, report_to: int) -> None:
     """Tell of guards that are gone; the command may have taken PID 1's means to look (prlimit)."""
     try:
         lost = [_LOST.format(path) for _, path in sorted(mounts - _mounts(table))]
     except (OSError, MemoryError):
         lost = ["coop could not tell whether the host replaced a protected file meanwhile"]
     for text in lost:
-        report.send(_REPORT, report.Message(report.NOTE, text))
+        report.send(report_to, report.Message(report.NOTE, text))
 
 
 def _pass_gate(start: Start) -> None:
@@ -171,14 +169,6 @@ def _limit_core() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (limit, limit))
 
 
-def _keep_only(report_to: int, ended: int) -> None:
-    """Close all but the three streams and PID 1's two pipes, which exec closes."""
-    above = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ENDED + 1) for descriptor in (report_to, ended)]
-    for descriptor, place in zip(above, (_REPORT, _ENDED), strict=True):
-        os.dup2(descriptor, place, inheritable=False)
-    syscalls.close_from(_ENDED + 1)
-
-
 def _limit_resources(rlimits: tuple[tuple[int, int], ...]) -> None:
     """Set limits that no control group enforces, for this process and its children to come."""
     for limit, value in rlimits:
@@ -187,11 +177,12 @@ def _limit_resources(rlimits: tuple[tuple[int, int], ...]) -> None:
         resource.setrlimit(limit, (value, value))
 
 
-def _spawn(argv: tuple[str, ...], environment: Mapping[str, str], mask: set[int]) -> int:
+def _spawn(start: Start) -> int:
     """Start the command along PATH as a shell would, in a session of its own; return its number.
 
     posix_spawn shares the memory until the exec: a fork of the interpreter costs 1 ms more.
     """
+    argv, environment = start.launch.argv, start.launch.environment
     name = argv[0]
     paths = [name]
     if "/" not in name:
@@ -201,13 +192,18 @@ def _spawn(argv: tuple[str, ...], environment: Mapping[str, str], mask: set[int]
     for path in paths:
         try:
             return os.posix_spawn(
-                path, argv, environment, setsid=True, setsigmask=mask, setsigdef=signals.IGNORED_BY_PYTHON
+                path,
+                argv,
+                environment,
+                setsid=True,
+                setsigmask=start.mask,
+                setsigdef=signals.IGNORED_BY_PYTHON,
             )
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
             status, text = 126, f"{name}: {error.strerror}"
-    report.send(_REPORT, report.Message(report.COMMAND, text))
+    report.send(start.report, report.Message(report.COMMAND, text))
     os._exit(status)
 
 

@@ -17,6 +17,7 @@ from struct import pack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 
@@ -94,6 +95,7 @@ _NUMBERS = {
     "x86_64": {"pivot_root": 155, "capset": 126, "keyctl": 250},
     "aarch64": {"pivot_root": 41, "capset": 91, "keyctl": 219},
 }
+_MOST_DESCRIPTORS = 1 << 31
 _OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _OPENAT2, _MOUNT_SETATTR = 428, 429, 436, 437, 442
 
 
@@ -175,9 +177,13 @@ def openat2(directory: int, path: str, flags: int, resolve: int, mode: int = 0) 
     return call("openat2", _OPENAT2, directory, os.fsencode(path), how, len(how))
 
 
-def close_from(first: int) -> None:
-    """Close every descriptor from ``first`` up: close_range(2)."""
-    call("close_range", _CLOSE_RANGE, first, 0xFFFFFFFF, 0)
+def close_but(kept: Iterable[int]) -> None:
+    """Close every descriptor but those: close_range(2)."""
+    first = 0
+    for descriptor in (*sorted(kept), _MOST_DESCRIPTORS):
+        if first < descriptor:
+            call("close_range", _CLOSE_RANGE, first, descriptor - 1, 0)
+        first = descriptor + 1
 
 
 def prctl(option: int, second: int = 0, third: int = 0) -> int:
