@@ -8,11 +8,9 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeVar
+    from typing import Any
 
     from typing_extensions import Self, dataclass_transform
-
-    Cls = TypeVar("Cls", bound=type)
 else:
 
     def dataclass_transform(**_: object):

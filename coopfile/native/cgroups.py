@@ -166,9 +166,8 @@ class Group:
     def __init__(self) -> None:
         self.controllers: set[str] = set()
         self._scope: Scope | None = None
-        self._directories: list[str] = []
-        self._watched: list[tuple[str, int]] = []
-        self._processes: list[str] = []
+        self._made: list[tuple[str, int]] = []  # directory and version
+        self._lent: list[tuple[str, int]] = []  # the same, of systemd's
 
     def create(self, hierarchies: tuple[Hierarchy, ...], limits: Limits) -> None:
         """Make the directories and set the limits; on an error ``remove`` still works.
@@ -182,10 +181,7 @@ class Group:
                 os.mkdir(directory)
             except OSError:
                 continue
-            self._directories.append(directory)
-            self._watched.append((directory, hierarchy.version))
-            if hierarchy.version == 2:
-                self._processes.append(f"{directory}/cgroup.procs")
+            self._made.append((directory, hierarchy.version))
             self.controllers.update(
                 name
                 for name in hierarchy.controllers
@@ -201,17 +197,18 @@ class Group:
 
     def admit(self, pid: int) -> None:
         """Move a process where it cannot move itself."""
-        for path in self._processes:
-            syscalls.write_file(path, str(pid))
+        for directory, version in self._made:
+            if version == 2:
+                syscalls.write_file(f"{directory}/cgroup.procs", str(pid))
         if self._scope is not None:
             group = self._scope.admit(pid)
             mount_point, _ = _mounted(_read("/proc/self/mountinfo"))["unified"]
-            self._watched.append((mount_point + group, 2))
+            self._lent.append((mount_point + group, 2))
 
     def exceeded(self) -> tuple[str, ...]:
         """Return the keys of the limits that the sandbox ran into."""
         keys = set()
-        for directory, version in self._watched:
+        for directory, version in (*self._made, *self._lent):
             memory = "memory.events" if version == 2 else "memory.oom_control"
             for file, word, key in (
                 (memory, "oom_kill", "limits.memory"),
@@ -227,8 +224,8 @@ class Group:
         """Remove the directories; their last processes may need a moment to be gone."""
         if self._scope is not None:
             self._scope.close()
-        for directory in self._directories:
-            for _ in range(_REMOVAL_TRIES):
+        for directory, _ in self._made:
+            for _attempt in range(_REMOVAL_TRIES):
                 try:
                     os.rmdir(directory)
                 except FileNotFoundError:
@@ -237,7 +234,7 @@ class Group:
                     time.sleep(0.005)
                 else:
                     break
-        self._directories.clear()
+        self._made.clear()
 
 
 def _apply(directory: str, settings: list[tuple[str, str, bool]]) -> bool:

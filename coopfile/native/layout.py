@@ -21,7 +21,8 @@ from coopfile.native.operations import (
     Tool,
     Write,
 )
-from coopfile.native.sources import inside, resolve
+from coopfile.native.sources import resolve
+from coopfile.plan.bind import inside
 from coopfile.plan.hosttools import DEVICES, ETC, HOME_PROTECT, PROC_MASKED, SCRATCH, TOOLS
 from coopfile.record import Record
 

@@ -13,17 +13,13 @@ import stat
 
 from coopfile.errors import CoopError
 from coopfile.native import syscalls
+from coopfile.plan.bind import inside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _MOST_LINKS = 40  # as the kernel's own limit, path_resolution(7)
-
-
-def inside(path: str, root: str) -> bool:
-    """Tell whether an absolute path is ``root`` or below it, by name."""
-    return path == root or root == "/" or path.startswith(root + "/")
 
 
 def resolve(path: str, writable: Sequence[str]) -> str:

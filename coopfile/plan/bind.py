@@ -86,9 +86,9 @@ def bind(plan: Plan, host: Host, argv: tuple[str, ...], *, timeout: int | None =
     mounts = [Mount(host.workspace, workspace, True)]
     for paths, write in ((plan.files.read, False), (plan.files.write, True)):
         for path in paths:
-            mounts.append(Mount(_expand(path, host.home), _expand(path, home), write))
+            mounts.append(Mount(expand(path, host.home), expand(path, home), write))
 
-    below = host.directory[len(host.workspace) :] if _inside(host.directory, host.workspace) else ""
+    below = host.directory[len(host.workspace) :] if inside(host.directory, host.workspace) else ""
     directory = workspace + below
     environment, skipped = _environment(plan, host, home, user, workspace, directory)
     return Launch(
@@ -114,16 +114,18 @@ def _account_name(name: str) -> str:
     return name if plain.isalnum() and plain.isascii() and name[0] not in "-." else "user"
 
 
-def _expand(path: str, home: str) -> str:
+def expand(path: str, home: str) -> str:
+    """Return a path of a Coopfile with its ``~`` replaced by a home."""
     return home + path[1:] if path == "~" or path.startswith("~/") else path
 
 
-def _inside(path: str, root: str) -> bool:
+def inside(path: str, root: str) -> bool:
+    """Tell whether an absolute path is ``root`` or below it, by name."""
     return path == root or path.startswith(root.rstrip("/") + "/")
 
 
 def _check_workspace(host: Host) -> None:
-    if _inside(host.home, host.workspace):
+    if inside(host.home, host.workspace):
         raise CoopError(
             f"the workspace would be {host.workspace}, which holds your whole home directory",
             "put the Coopfile in a project's own directory, or name that directory with -C",

@@ -14,7 +14,7 @@ from coopfile.language.items import HostPattern
 from coopfile.language.settings import BUILT_IN_PROTECT
 from coopfile.language.values import BadValue, HostPatternType
 from coopfile.plan import hosttools
-from coopfile.plan.bind import PASSED, PASSED_PREFIX, PATH
+from coopfile.plan.bind import PASSED, PASSED_PREFIX, PATH, expand, inside
 from coopfile.plan.endpoints import is_local, is_loopback
 from coopfile.plan.globs import compile_globs
 from coopfile.plan.model import leaf
@@ -75,7 +75,7 @@ class _Question(Record):
 
     def short(self, path: str) -> str:
         """Write a path of the host as a Coopfile would."""
-        return "~" + path[len(self.home) :] if _inside(path, self.home) else path
+        return "~" + path[len(self.home) :] if inside(path, self.home) else path
 
 
 class _View(Record):
@@ -149,7 +149,7 @@ def _path(question: _Question, wanted: int) -> Verdict:
 
 def _hidden(question: _Question, path: str) -> _View | None:
     """Return the view of a path of the workspace that ``files.hide`` names, or something above it."""
-    if path == question.workspace or not _inside(path, question.workspace):
+    if path == question.workspace or not inside(path, question.workspace):
         return None
     parts = path[len(question.workspace) :].strip("/").split("/")
     outer = ["/".join(parts[: end + 1]) for end in range(len(parts))]
@@ -169,12 +169,12 @@ def _mounted(question: _Question, path: str) -> Iterable[_View | None]:
     yield _mount(question, path, question.workspace, True, "workspace.path", None)
     for from_home in (True, False):
         listed = [
-            (_expand(item, question.home), write, key, item)
+            (expand(item, question.home), write, key, item)
             for key, items, write in (("files.read", files.read, False), ("files.write", files.write, True))
             for item in items
             if item.startswith("~") == from_home
         ]
-        around = [entry for entry in listed if _inside(path, entry[0])]
+        around = [entry for entry in listed if inside(path, entry[0])]
         if around:
             yield _mount(question, path, *max(around, key=lambda entry: (len(entry[0]), not entry[1])))
 
@@ -182,7 +182,7 @@ def _mounted(question: _Question, path: str) -> Iterable[_View | None]:
 def _mount(
     question: _Question, path: str, source: str, write: bool, key: str, item: str | None
 ) -> _View | None:
-    if not _inside(path, source):
+    if not inside(path, source):
         return None
     origin = question.origin(key, item)
     named = "it is in the workspace" if item is None else f'"{item}" is given'
@@ -190,8 +190,8 @@ def _mount(
         return _View(_READ, key, f"{named}, read-only", f'move "{item}" to files.write', origin)
     for guarded, rule, text in _guarded(question):
         # What a Coopfile names itself below the home, it may have; below the workspace it may not.
-        counts = rule != BUILT_IN or (guarded != source and _inside(guarded, source))
-        if counts and _inside(path, guarded):
+        counts = rule != BUILT_IN or (guarded != source and inside(guarded, source))
+        if counts and inside(path, guarded):
             line = None if rule == BUILT_IN else question.origin(rule, text)
             own = rule != BUILT_IN and text not in BUILT_IN_PROTECT
             why = "" if own else ": the host runs it or reads it as configuration"
@@ -210,29 +210,29 @@ def _guarded(question: _Question) -> Iterable[tuple[str, str, str]]:
 
 def _system(question: _Question, path: str, wanted: int) -> _View | None:
     """Return what every sandbox has of a path."""
-    tool = any(_inside(path, tool) for tool in hosttools.TOOLS)
-    if question.plan.base.image is not None and (tool or _inside(path, "/etc")):
+    tool = any(inside(path, tool) for tool in hosttools.TOOLS)
+    if question.plan.base.image is not None and (tool or inside(path, "/etc")):
         reason = "what is there inside is the image's, not the host's"
         return _View(_NOTHING, "base.image", reason, None, question.origin("base.image"))
     if tool:
         remedy = "for other tools, build a root file system with base.image and packages"
         return _View(_READ, BUILT_IN, "the host's own tools, read-only", remedy)
-    if any(_inside(path, f"/etc/{name}") for name in hosttools.ETC):
+    if any(inside(path, f"/etc/{name}") for name in hosttools.ETC):
         return _View(_READ, BUILT_IN, "configuration that programs need, read-only")
     if path in {f"/etc/{name}" for name in hosttools.ETC_OWN}:
         return _View(_READ, BUILT_IN, "the sandbox has its own, which names no account of the host")
     if path == "/etc/resolv.conf" and question.plan.network.mode == "host":
         origin = question.origin("network.mode")
         return _View(_READ, "network.mode", "the host's network needs the host's name servers", None, origin)
-    if _inside(path, "/proc"):
-        masked = any(_inside(path, f"/proc/{name}") for name in hosttools.PROC_MASKED)
+    if inside(path, "/proc"):
+        masked = any(inside(path, f"/proc/{name}") for name in hosttools.PROC_MASKED)
         level, reason = (
             (_NOTHING, "it tells of the whole machine") if masked else (_READ, "the sandbox's own")
         )
         return _View(level, BUILT_IN, reason)
-    if any(_inside(path, f"/dev/{name}") for name in (*hosttools.DEVICES, *hosttools.DEVICES_OWN)):
+    if any(inside(path, f"/dev/{name}") for name in (*hosttools.DEVICES, *hosttools.DEVICES_OWN)):
         return _View(_WRITE, BUILT_IN, "a device that holds nothing, or the sandbox's own")
-    scratch = next((scratch for scratch in hosttools.SCRATCH if _inside(path, scratch)), None)
+    scratch = next((scratch for scratch in hosttools.SCRATCH if inside(path, scratch)), None)
     if scratch is None:
         return None
     reason = f"the sandbox has a {scratch} of its own, empty at the start and gone at the end"
@@ -242,7 +242,7 @@ def _system(question: _Question, path: str, wanted: int) -> _View | None:
 
 def _absent(question: _Question, path: str, wanted: int) -> _View:
     key = "files.write" if wanted == _WRITE else "files.read"
-    if _inside(path, question.home):
+    if inside(path, question.home):
         reason = "the sandbox has a home of its own; it sees of yours what files.read and files.write name"
     else:
         reason = "of the host it sees tools, the workspace, and what files.read and files.write name"
@@ -318,14 +318,6 @@ def _series(patterns: Sequence[HostPattern]) -> str:
 
 def _as_pattern(endpoint: HostPattern) -> str:
     return str(endpoint.replace(port=None) if endpoint.port in (80, 443) else endpoint)
-
-
-def _expand(path: str, home: str) -> str:
-    return home + path[1:] if path == "~" or path.startswith("~/") else path
-
-
-def _inside(path: str, root: str) -> bool:
-    return path == root or path.startswith(root.rstrip("/") + "/")
 
 
 _ANSWERS = {"read": _read, "write": _write, "exec": _exec, "connect": _connect, "env": _env}

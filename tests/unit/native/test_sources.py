@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from coopfile.errors import CoopError
-from coopfile.native.sources import inside, open_real, open_source, resolve
+from coopfile.native.sources import open_real, open_source, resolve
+from coopfile.plan.bind import inside
 
 
 @pytest.fixture
