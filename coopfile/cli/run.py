@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from coopfile.cli.options import RunOptions
     from coopfile.compile import Compiled
     from coopfile.find import Project
-    from coopfile.native.limits import Weakening
+    from coopfile.plan.bind import Weakening
     from coopfile.native.runner import Prepared
     from coopfile.plan.bind import Launch
     from coopfile.plan.model import Plan

@@ -11,10 +11,11 @@ from coopfile.cli.options import request
 from coopfile.cli.run import prepare
 from coopfile.errors import CoopError
 from coopfile.find import directories
-from coopfile.native.limits import KEYS, Weakening
+from coopfile.native.limits import KEYS
 from coopfile.native.probe import Ability, probe
 from coopfile.native.promises import unkept
 from coopfile.native.runner import Prepared
+from coopfile.plan.bind import Weakening
 
 SUMMARY = "show what enforces the plan on this machine, and what it cannot enforce"
 EPILOG = """examples:

@@ -7,6 +7,7 @@ import resource
 
 from coopfile.errors import CoopError
 from coopfile.native import cgroups
+from coopfile.plan.bind import Weakening
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -15,14 +16,6 @@ if TYPE_CHECKING:
 
 KEYS = {"memory": "limits.memory", "pids": "limits.pids", "cpu": "limits.cpus"}
 _REMEDY = "run under a delegated cgroup, for example: systemd-run --user --scope -p Delegate=yes coop run …"
-
-
-class Weakening(Record):
-    """A promise of the plan that is kept in part, or not: what, why, and how to have it kept."""
-
-    key: str
-    text: str
-    remedy: str | None = None
 
 
 class Enforcement(Record):

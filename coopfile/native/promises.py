@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coopfile.native.limits import Weakening
+from coopfile.plan.bind import Weakening
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import time
 from coopfile.errors import CoopError
 from coopfile.native import init, landlock, monitor, report, signals, syscalls
 from coopfile.native.layout import layout
-from coopfile.native.limits import Enforcement, Weakening, enforcement
+from coopfile.native.limits import Enforcement, enforcement
+from coopfile.plan.bind import Weakening
 from coopfile.record import Record
 
 TYPE_CHECKING = False

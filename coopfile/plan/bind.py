@@ -46,6 +46,14 @@ class Host(Record):
     started: int = 0
 
 
+class Weakening(Record):
+    """A promise of the plan that is kept in part, or not: what, why, and how to have it kept."""
+
+    key: str
+    text: str
+    remedy: str | None = None
+
+
 class Mount(Record):
     """A path of the host at a path of the sandbox. ``target`` may equal ``source``."""
 
