@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from coopfile.cli.options import RunOptions
     from coopfile.compile import Compiled
     from coopfile.find import Project
-    from coopfile.plan.bind import Weakening
     from coopfile.native.runner import Prepared
-    from coopfile.plan.bind import Launch
+    from coopfile.plan.bind import Weakening
     from coopfile.plan.model import Plan
 
 SUMMARY = "run a command in the sandbox: one given after --, else the agent, else a shell"
@@ -66,14 +65,33 @@ def execute(options: RunOptions) -> int:
     project = find(options.directory, options.file, os.environ)
     plan = recall(project, options)
     _check_access(plan)
-    prepared = prepare(plan, project, tuple(options.command))
-    if not options.quiet:
-        _tell_weakenings(plan, prepared, options.verbose)
+    if not _is_native(plan):
+        from coopfile.cli.elsewhere import run_elsewhere
+
+        return run_elsewhere(plan, project, options, timeout)
+    return run_native(plan, project, options, timeout)
+
+
+def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float | None) -> int:
+    """Run the command in namespaces; where this machine has none, on what else the plan allows."""
     from coopfile.native.runner import run
 
-    outcome = run(prepared, timeout=timeout)
+    try:
+        prepared = prepare(plan, project, tuple(options.command))
+        if not options.quiet:
+            tell_backend("native (namespaces)")
+            _tell_weakenings(plan, prepared, options.verbose)
+        outcome = run(prepared, timeout=timeout)
+    except CoopError:
+        if plan.sandbox.backend == ("native",) and plan.sandbox.fallback == "refuse":
+            raise
+        from coopfile.cli.elsewhere import native_is_impossible, run_elsewhere
+
+        if not native_is_impossible():
+            raise
+        return run_elsewhere(plan, project, options, timeout, without=("native",))
     for note in outcome.notes:
-        _say(note)
+        say(note)
     return outcome.status
 
 
@@ -116,19 +134,23 @@ def require_approval(compiled: Compiled) -> None:
 
 def prepare(plan: Plan, project: Project, command: tuple[str, ...]) -> Prepared:
     """Bind a plan to this machine and lay it out for the native back end."""
-    _check_backend(plan)
     from coopfile.native import runner
 
+    inputs, private = guarded(project)
+    return runner.prepare(bind(plan, this_host(project), command), inputs, private)
+
+
+def guarded(project: Project) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return real paths of what the plan was made of, and of coop's own state."""
     own = directories(os.environ)
     private = tuple(os.path.realpath(path) for path in (own.cache, own.state))
-    inputs = (*project.inputs, os.path.realpath(own.config))
-    return runner.prepare(launch(plan, project, command), inputs, private)
+    return (*project.inputs, os.path.realpath(own.config)), private
 
 
-def launch(plan: Plan, project: Project, command: tuple[str, ...]) -> Launch:
-    """Bind a plan to this machine."""
+def this_host(project: Project) -> Host:
+    """Return the facts of this machine that a launch depends on."""
     home = os.path.realpath(home_directory(os.environ))
-    host = Host(
+    return Host(
         uid=os.geteuid(),
         gid=os.getegid(),
         user=os.environ.get("USER") or "user",
@@ -139,7 +161,6 @@ def launch(plan: Plan, project: Project, command: tuple[str, ...]) -> Launch:
         shell="/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh",
         started=int(time.time()),
     )
-    return bind(plan, host, command)
 
 
 def _seconds(text: str) -> float:
@@ -165,34 +186,36 @@ def _check_access(plan: Plan) -> None:
         )
 
 
-def _check_backend(plan: Plan) -> None:
-    """Refuse what the native back end cannot give; it is the only one that runs so far."""
+def _is_native(plan: Plan) -> bool:
+    """Tell whether the native back end comes first, and may do what the plan says."""
     sandbox = plan.sandbox
-    if plan.base.image is not None:
-        raise CoopError(
-            f"base.image: {plan.base.image} cannot be used yet: root file systems are not built yet",
-            "leave base.image out to use the host's own tools",
-        )
-    if not {"auto", "native"}.intersection(sandbox.backend):
-        raise CoopError(
-            f"sandbox.backend: {', '.join(sandbox.backend)} cannot run commands yet",
-            'use "native" or "auto"',
-        )
-    if sandbox.min_isolation != "namespace":
-        raise CoopError(
-            f'sandbox.min_isolation = "{sandbox.min_isolation}" asks for more than the native back end gives',
-            'the native back end isolates with namespaces: "namespace"',
-        )
+    return (
+        sandbox.backend[0] in ("auto", "native")
+        and plan.base.image is None
+        and plan.network.mode in ("none", "host")
+        and sandbox.min_isolation == "namespace"
+        and sys.platform == "linux"
+    )
+
+
+def tell_backend(title: str) -> None:
+    """Say what isolates the command: on a terminal with a sign, elsewhere in plain words."""
+    sys.stderr.write(f"🔒 {title}\n" if sys.stderr.isatty() and _shows_signs() else f"coop: {title}\n")
+    sys.stderr.flush()
+
+
+def _shows_signs() -> bool:
+    return (sys.stderr.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def _tell_weakenings(plan: Plan, prepared: Prepared, verbose: int) -> None:
     for weakening in (*prepared.weakenings, *_unkept(plan)):
-        _say(f"weaker than the plan: {weakening.key}: {weakening.text}")
+        say(f"weaker than the plan: {weakening.key}: {weakening.text}")
         if verbose and weakening.remedy:
-            _say(f"  to have it: {weakening.remedy}")
+            say(f"  to have it: {weakening.remedy}")
     if verbose:
         for skipped in prepared.layout.skipped:
-            _say(f"skipped: {skipped}")
+            say(f"skipped: {skipped}")
 
 
 def _unkept(plan: Plan) -> tuple[Weakening, ...]:
@@ -204,12 +227,13 @@ def _unkept(plan: Plan) -> tuple[Weakening, ...]:
         and not (session.caches or plan.network.publish)
     ):
         return ()
-    from coopfile.native.promises import unkept
+    from coopfile.plan.promises import unkept
 
     return unkept(plan)
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Tell a person something, on standard error."""
     from coopfile.cli.output import safe
 
     sys.stderr.write(f"coop: {safe(text)}\n")

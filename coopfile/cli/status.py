@@ -13,9 +13,9 @@ from coopfile.errors import CoopError
 from coopfile.find import directories
 from coopfile.native.limits import KEYS
 from coopfile.native.probe import Ability, probe
-from coopfile.native.promises import unkept
 from coopfile.native.runner import Prepared
 from coopfile.plan.bind import Weakening
+from coopfile.plan.promises import unkept
 
 SUMMARY = "show what enforces the plan on this machine, and what it cannot enforce"
 EPILOG = """examples:

@@ -22,8 +22,8 @@ from coopfile.native.operations import (
     Write,
 )
 from coopfile.native.sources import resolve
-from coopfile.plan.bind import inside
-from coopfile.plan.hosttools import DEVICES, ETC, HOME_PROTECT, PROC_MASKED, SCRATCH, TOOLS
+from coopfile.plan.bind import fences, inside
+from coopfile.plan.hosttools import DEVICES, ETC, PROC_MASKED, SCRATCH, TOOLS
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -64,27 +64,36 @@ def layout(launch: Launch, inputs: tuple[str, ...] = (), private: tuple[str, ...
     ``inputs`` are real paths of what the plan was made of, which no sandbox may change;
     ``private`` are real paths of coop's own state, which none may see.
     """
-    operations: list[Operation] = []
-    for tool in TOOLS:
-        operations += _host_tool(tool)
-    tools = [(operation.target, False) for operation in operations if isinstance(operation, Tool)]
-    operations += _etc(launch)
+    operations = tools(launch)
+    landlock = [
+        (operation.target, False)
+        for operation in operations
+        if isinstance(operation, Tool) and not inside(operation.target, "/etc")
+    ]
     operations += _devices()
     scratch = (*((path, 0o1777) for path in SCRATCH), (launch.home, 0o700))
     operations.append(Scratch(launch.limits.tmp, scratch))
     operations.append(Proc(tuple(name for name in PROC_MASKED if os.access(f"/proc/{name}", os.R_OK))))
     operations.append(Devpts())
 
-    mounts, skipped = _mounts(launch)
+    mounts, skipped = present(launch)
     outermost_first = sorted(mounts, key=lambda mount: mount.target.count("/"))
     operations += [Bind(mount.source, mount.target, mount.write) for mount in outermost_first]
-    hides, protects, held = _guards(launch, mounts, inputs, private)
+    fenced = fences(launch, mounts, hidden(launch), inputs, private)
     # Hidden before protected: a guard that is there already is not replaced, and hiding says more.
-    guards = (*hides, *protects)
-    landlock = [*tools, ("/etc", False), ("/proc", False)]
+    guards: list[Operation] = [Hide(fence.mount.target, path) for fence in fenced for path in fence.hide]
+    guards += [Protect(fence.mount.target, path) for fence in fenced for path in fence.protect]
+    held = tuple((fence.mount.source, fence.hold) for fence in fenced if fence.hold)
+    landlock += [("/etc", False), ("/proc", False)]
     landlock += [(path, True) for path in ("/dev", *SCRATCH, launch.home)]
     landlock += [(mount.target, mount.write) for mount in mounts]
-    return Layout(tuple(operations), guards, held, tuple(landlock), launch.skipped + skipped)
+    return Layout(tuple(operations), tuple(guards), held, tuple(landlock), launch.skipped + skipped)
+
+
+def tools(launch: Launch) -> list[Operation]:
+    """Return what shows the host's own tools: programs, libraries, and of /etc what they need."""
+    operations = [operation for tool in TOOLS for operation in _host_tool(tool)]
+    return operations + _etc(launch)
 
 
 def _host_tool(path: str) -> list[Operation]:
@@ -144,7 +153,7 @@ def _devices() -> list[Operation]:
     return operations
 
 
-def _mounts(launch: Launch) -> tuple[list[Mount], tuple[str, ...]]:
+def present(launch: Launch) -> tuple[list[Mount], tuple[str, ...]]:
     """Return the launch's mounts with real sources, less those that the host does not have."""
     writable: list[str] = []
     mounts: list[Mount] = []
@@ -165,47 +174,10 @@ def _mounts(launch: Launch) -> tuple[list[Mount], tuple[str, ...]]:
     return mounts, tuple(skipped)
 
 
-def _hidden(workspace: str, globs: tuple[str, ...]) -> list[str]:
-    if not globs:
+def hidden(launch: Launch) -> list[str]:
+    """Return the real paths in the workspace that the launch's globs hide now."""
+    if not launch.hide:
         return []
     from coopfile.native.hidden import expand
 
-    return [f"{workspace}/{path}" for path in expand(workspace, globs)]
-
-
-def _guards(
-    launch: Launch, mounts: list[Mount], inputs: tuple[str, ...], private: tuple[str, ...]
-) -> tuple[list[Operation], list[Operation], tuple[tuple[str, tuple[str, ...]], ...]]:
-    """Apply every guard through every mount that holds its path: a mount may hold the workspace."""
-    workspace, home = launch.host.workspace, launch.host.home
-    hidden = _hidden(workspace, launch.hide)
-    protected = [f"{workspace}/{path}" for path in launch.protect]
-    protected += [path for path in inputs if path not in protected]
-    for mount in mounts:
-        for path in protected if mount.write else ():
-            if inside(mount.source, path):
-                raise CoopError(
-                    f"files.write: {mount.source} is protected in every sandbox",
-                    "it can be given read-only, with files.read",
-                )
-        for path in (*hidden, *private):
-            if inside(mount.source, path):
-                raise CoopError(f"{mount.source} is hidden from every sandbox")
-    protected += [f"{home}/{path}" for path in HOME_PROTECT]
-
-    hides: list[Operation] = []
-    protects: list[Operation] = []
-    held = []
-    for mount in mounts:
-        prefix = mount.source.rstrip("/") + "/"
-        for path in (*hidden, *private):
-            if path.startswith(prefix):
-                hides.append(Hide(mount.target, path[len(prefix) :]))
-        if not mount.write:
-            continue
-        below = [path[len(prefix) :] for path in protected if path.startswith(prefix)]
-        protects += [Protect(mount.target, path) for path in below]
-        below += [path[len(prefix) :] for path in private if path.startswith(prefix)]
-        if below:
-            held.append((mount.source, tuple(below)))
-    return hides, protects, tuple(held)
+    return [f"{launch.host.workspace}/{path}" for path in expand(launch.host.workspace, launch.hide)]

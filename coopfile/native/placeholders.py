@@ -168,3 +168,10 @@ class Placeholders:
             os.close(descriptor)
             os.close(parent)
         self._held.clear()
+
+    def forget(self) -> None:
+        """Leave the placeholders to a forked process that holds the same locks."""
+        for parent, _, _, descriptor in self._held:
+            os.close(descriptor)
+            os.close(parent)
+        self._held.clear()

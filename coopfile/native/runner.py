@@ -76,7 +76,7 @@ def run(prepared: Prepared, *, timeout: float | None = None) -> Outcome:
     the command is asked to end, and after a grace period made to.
     """
     ensure_streams()
-    _refuse_directories()
+    refuse_directories()
     terminals = _save_terminals()
     receive, send = os.pipe()
     mask = signals.block()
@@ -118,7 +118,7 @@ def ensure_streams() -> None:
     os.close(descriptor)
 
 
-def _refuse_directories() -> None:
+def refuse_directories() -> None:
     """Refuse a directory as a stream: through it the command would have the host's tree, past every mount."""
     for descriptor in (0, 1, 2):
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from coopfile.errors import CoopError
+from coopfile.plan.hosttools import HOME_PROTECT
 from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from coopfile.plan.model import Limits, Plan
 
@@ -62,10 +63,26 @@ class Mount(Record):
     write: bool
 
 
+class Fence(Record):
+    """What is guarded below one mount, as paths relative to it.
+
+    ``hide`` must not be seen and ``protect`` not be written; ``hold`` is what the host
+    keeps in place meanwhile, so that nobody can make what does not exist yet.
+    """
+
+    mount: Mount
+    hide: tuple[str, ...]
+    protect: tuple[str, ...]
+    hold: tuple[str, ...]
+
+
 class Launch(Record):
     """One command in one sandbox on this machine: all that a back end needs.
 
     ``mounts`` begins with the workspace. ``protect`` and ``hide`` are relative to it.
+    ``inherited`` are (variable, the host's variable) for values that come from the
+    host's environment: they may be secret, and must not be written down. Without
+    ``PATH`` in ``environment`` the image's own counts.
     """
 
     argv: tuple[str, ...]
@@ -81,6 +98,7 @@ class Launch(Record):
     hide: tuple[str, ...]
     network: str
     limits: Limits
+    inherited: tuple[tuple[str, str], ...] = ()
     skipped: tuple[str, ...] = ()
 
 
@@ -113,8 +131,54 @@ def bind(plan: Plan, host: Host, argv: tuple[str, ...], *, timeout: int | None =
         hide=plan.files.hide,
         network=plan.network.mode,
         limits=plan.limits,
+        inherited=tuple(
+            (variable.name, variable.host)
+            for variable in plan.env
+            if variable.host is not None and variable.host in host.environment
+        ),
         skipped=skipped,
     )
+
+
+def fences(
+    launch: Launch,
+    mounts: Sequence[Mount],
+    hidden: Sequence[str],
+    inputs: Sequence[str] = (),
+    private: Sequence[str] = (),
+) -> tuple[Fence, ...]:
+    """Apply every guard through every mount that holds its path: a mount may hold the workspace.
+
+    ``mounts`` have real sources; ``hidden``, ``inputs`` (what the plan was made of) and
+    ``private`` (coop's own state) are real paths of the host.
+    """
+    workspace, home = launch.host.workspace, launch.host.home
+    unseen = (*hidden, *private)
+    protected = [f"{workspace}/{path}" for path in launch.protect]
+    protected += [path for path in inputs if path not in protected]
+    for mount in mounts:
+        for path in protected if mount.write else ():
+            if inside(mount.source, path):
+                raise CoopError(
+                    f"files.write: {mount.source} is protected in every sandbox",
+                    "it can be given read-only, with files.read",
+                )
+        for path in unseen:
+            if inside(mount.source, path):
+                raise CoopError(f"{mount.source} is hidden from every sandbox")
+    protected += [f"{home}/{path}" for path in HOME_PROTECT]
+    found = []
+    for mount in mounts:
+        hide = _below(mount, unseen)
+        protect = _below(mount, protected) if mount.write else ()
+        hold = protect + _below(mount, private) if mount.write else ()
+        found.append(Fence(mount, hide, protect, hold))
+    return tuple(found)
+
+
+def _below(mount: Mount, paths: Sequence[str]) -> tuple[str, ...]:
+    prefix = mount.source.rstrip("/") + "/"
+    return tuple(path[len(prefix) :] for path in paths if path.startswith(prefix))
 
 
 def _account_name(name: str) -> str:
@@ -148,12 +212,15 @@ def _environment(
         for name, value in host.environment.items()
         if name in PASSED or name.startswith(PASSED_PREFIX)
     }
+    # What a root file system of its own has is not known here: its PATH is its own, and a shell is sh.
+    own = plan.base.image is not None
+    if not own:
+        environment["PATH"] = PATH
     environment.update(
-        PATH=PATH,
         HOME=home,
         USER=user,
         LOGNAME=user,
-        SHELL=host.shell,
+        SHELL="/bin/sh" if own else host.shell,
         PWD=directory,
         COOP_WORKSPACE=workspace,
         COOP_CREATED=str(host.started),

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 FILE = "file"
 DIRECTORY = "directory"
+LINK = "link"
+PLACEHOLDER = "placeholder"
 LIMITS = ("memory", "swap", "cpu", "pids")
 
 
@@ -23,9 +25,10 @@ class Engine(Record):
     """A container engine: what it is, and what of a plan it can keep.
 
     ``name`` is docker, podman or apple and ``program`` what to call it by.
-    ``remapped`` tells of a rootful daemon that maps ids (userns-remap);
-    ``limits`` are those of LIMITS that it can hold; ``init`` whether it has a
-    program for PID 1; ``isolation`` is that of each runtime by its name.
+    ``remapped`` tells of a rootful daemon that maps ids (userns-remap); ``runtime`` is
+    the OCI runtime to ask for, where it is not to be ``default_runtime``; ``limits`` are
+    those of LIMITS that it can hold; ``init`` whether it has a program for PID 1, and
+    ``init_path`` which one to name where its own would hide the command's exit status.
     """
 
     name: str
@@ -36,8 +39,10 @@ class Engine(Record):
     selinux: bool = False
     runtimes: tuple[str, ...] = ()
     runtime: str | None = None
+    default_runtime: str = "runc"
     limits: tuple[str, ...] = LIMITS
     init: bool = True
+    init_path: str | None = None
 
 
 class Entry(Record):
@@ -56,10 +61,13 @@ class Facts(Record):
     """A machine as renderings see it. Paths are absolute and free of links.
 
     ``system`` is linux, darwin or windows. ``kinds`` tells of each path that the plan
-    guards whether it is a file or a directory; what it does not name does not exist.
+    guards or mounts, and those above them in a mount, whether it is a file, a directory,
+    a link, or a placeholder of coop's; what it does not name does not exist.
     ``hidden`` is what the globs of ``files.hide`` match now. ``real`` maps paths of the
     plan to what they lead to, where that differs. ``inputs`` are what the plan was made
-    of and ``private`` coop's own state. ``temporary`` are the directories for temporary
+    of and ``private`` coop's own state. ``masks`` is a directory with an empty ``file``
+    and an empty ``directory`` that nobody may open: they stand in for what is hidden.
+    ``temporary`` are the directories for temporary
     files that host processes share.
     """
 
@@ -73,3 +81,12 @@ class Facts(Record):
     private: tuple[str, ...] = ()
     temporary: tuple[str, ...] = ()
     tools: tuple[Entry, ...] = ()
+    masks: str = ""
+
+    def real_path(self, path: str) -> str:
+        """Return what a path of the plan leads to on the host."""
+        return self.real.get(path, path)
+
+    def mask(self, kind: str) -> str:
+        """Return the host's path of what stands in for a hidden file or directory."""
+        return f"{self.masks}/{DIRECTORY if kind in (DIRECTORY, PLACEHOLDER) else FILE}"

@@ -25,7 +25,10 @@ HOST = Host(
 )
 
 
-def launch(plan: Plan = PLAN, host: Host = HOST, *argv: str) -> Launch:
+TOOLS = with_leaf(PLAN, "base.image", None)
+
+
+def launch(plan: Plan = TOOLS, host: Host = HOST, *argv: str) -> Launch:
     """Bind a plan."""
     return bind(plan, host, argv)
 
@@ -71,6 +74,18 @@ def test_environment() -> None:
         "TOKEN": "s3cret",
         "USER": "root",
     }
+
+
+def test_environment_of_an_image() -> None:
+    """An image has a PATH of its own and perhaps no bash: neither is taken from the host."""
+    environment = launch(PLAN).environment
+    assert "PATH" not in environment
+    assert environment["SHELL"] == "/bin/sh"
+
+
+def test_inherited() -> None:
+    """Variables whose values come from the host are named, so that nothing writes them down."""
+    assert launch().inherited == (("TOKEN", "API_TOKEN"),)
 
 
 def test_missing_variable() -> None:
@@ -129,7 +144,7 @@ def test_command() -> None:
     """What runs is the command given, else the agent's, else a shell."""
     assert launch(PLAN, HOST, "make", "test").argv == ("make", "test")
     assert launch().argv == ("claude", "-p")
-    assert launch(with_leaf(PLAN, "agent.command", ())).argv == ("/bin/bash",)
+    assert launch(with_leaf(TOOLS, "agent.command", ())).argv == ("/bin/bash",)
 
 
 @pytest.mark.parametrize("workspace", ["/home/dev", "/home", "/"])

@@ -1,4 +1,4 @@
-"""What of a plan the native back end does not do yet, apart from what it refuses."""
+"""What of a plan no back end does yet, apart from what it refuses."""
 
 from __future__ import annotations
 

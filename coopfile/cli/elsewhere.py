@@ -1,0 +1,120 @@
+"""``coop run`` on anything but the native back end: a container engine, or the bare host where allowed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from coopfile.cli.run import guarded, say, tell_backend, this_host
+from coopfile.engines.choose import HOST, NATIVE, Choice, choose
+from coopfile.find import directories
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coopfile.cli.options import RunOptions
+    from coopfile.engines.run import Place
+    from coopfile.find import Project
+    from coopfile.plan.model import Plan
+    from coopfile.render.container import Container
+
+_NOT_ISOLATED = "NOT SANDBOXED: no back end can enforce the plan, and sandbox.fallback is host"
+
+
+def run_elsewhere(
+    plan: Plan,
+    project: Project,
+    options: RunOptions,
+    timeout: float | None,
+    *,
+    without: Sequence[str] = (),
+) -> int:
+    """Choose a back end, run the command on it, and return the exit status.
+
+    ``without`` names back ends that do not work here.
+    """
+    choice = choose(plan, os.environ, without=without)
+    if choice.name == NATIVE:
+        from coopfile.cli.run import run_native
+
+        return run_native(plan, project, options, timeout)
+    if choice.name == HOST:
+        return _run_on_host(plan, project, tuple(options.command), timeout)
+    assert choice.engine is not None
+    from coopfile.engines.run import run
+
+    def check(made: Container) -> None:
+        if not options.quiet:
+            _tell(choice, made, options.verbose)
+
+    outcome = run(
+        plan,
+        choice.engine,
+        place(project),
+        tuple(options.command),
+        timeout=timeout,
+        tell=(lambda _: None) if options.quiet else say,
+        check=check,
+    )
+    for note in outcome.notes:
+        say(note)
+    return outcome.status
+
+
+def place(project: Project) -> Place:
+    """Return where a project's plan is run."""
+    from coopfile.engines.run import Place
+
+    inputs, private = guarded(project)
+    return Place(this_host(project), inputs, private, directories(os.environ).state)
+
+
+def native_is_impossible() -> bool:
+    """Tell whether this machine lacks something that the native back end cannot do without."""
+    from coopfile.native.probe import probe
+
+    return any(ability.needed and not ability.present for ability in probe())
+
+
+def _tell(choice: Choice, made: Container, verbose: int) -> None:
+    tell_backend(choice.title)
+    for weakening in made.weakenings:
+        if weakening.key == "session.persist" and not verbose:
+            continue  # every plan has it; `coop status` tells
+        say(f"weaker than the plan: {weakening.key}: {weakening.text}")
+        if verbose and weakening.remedy:
+            say(f"  to have it: {weakening.remedy}")
+    for skipped in made.skipped if verbose else ():
+        say(f"skipped: {skipped}")
+
+
+def _run_on_host(plan: Plan, project: Project, command: tuple[str, ...], timeout: float | None) -> int:
+    """Run a command with nothing around it but the plan's variables, and say so, however quiet."""
+    say(_NOT_ISOLATED)
+    environment = dict(os.environ)
+    for variable in plan.env:
+        value = variable.value if variable.host is None else os.environ.get(variable.host)
+        if value is not None:
+            environment[variable.name] = value
+    argv = command or plan.agent.command or (os.environ.get("SHELL", "/bin/sh"),)
+    sys.stderr.flush()
+    try:
+        process = subprocess.Popen(argv, env=environment, cwd=project.directory)
+    except FileNotFoundError:
+        say(f"{argv[0]}: command not found")
+        return 127
+    except OSError as error:
+        say(f"{argv[0]}: {error.strerror}")
+        return 126
+    try:
+        status = process.wait(timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        say(f"the command was ended after {timeout:g} s")
+        return 124
+    except KeyboardInterrupt:
+        status = process.wait()
+    return status if status >= 0 else 128 - status

@@ -1,0 +1,163 @@
+"""Which back end enforces a plan on this machine, and what was wrong with the others."""
+
+from __future__ import annotations
+
+import shutil
+
+from coopfile.engines.collect import system
+from coopfile.engines.detect import ISOLATION, NAMESPACE, USERSPACE_KERNEL, Found, detect, isolation
+from coopfile.errors import CoopError
+from coopfile.record import Record
+from coopfile.render.container import refuse, wider_network
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from coopfile.plan.model import Plan
+    from coopfile.render.facts import Engine
+
+NATIVE, HOST = "native", "host"
+# What `auto` stands for, in order: design section 6.
+_AUTO = {
+    "linux": (NATIVE, "docker", "podman"),
+    "darwin": ("apple", "docker", "podman", "seatbelt"),
+}
+_AUTO_ELSEWHERE = ("docker", "podman")
+_TITLES = {NAMESPACE: "namespaces", USERSPACE_KERNEL: "userspace kernel", "vm": "virtual machine"}
+_RUNTIME_TITLES = {"runsc": "gVisor", "krun": "libkrun"}
+
+
+class Choice(Record):
+    """What enforces the plan: native, an engine (with the runtime to ask for), or nothing at all (host)."""
+
+    name: str
+    isolation: str = NAMESPACE
+    engine: Engine | None = None
+
+    @property
+    def title(self) -> str:
+        """The back end and its isolation for people, such as ``docker + gVisor (userspace kernel)``."""
+        if self.name == HOST:
+            return "host (not isolated)"
+        runtime = self.engine.runtime if self.engine else None
+        with_runtime = f" + {_RUNTIME_TITLES.get(runtime, runtime)}" if runtime else ""
+        return f"{self.name}{with_runtime} ({_TITLES[self.isolation]})"
+
+
+class Tried(Record):
+    """A back end that the plan would take: what it is, or why it will not do."""
+
+    name: str
+    choice: Choice | None
+    why: str = ""
+    remedy: str | None = None
+
+
+class NoBackendError(CoopError):
+    """Nothing on this machine can enforce the plan; ``tried`` says why not."""
+
+    def __init__(self, tried: Sequence[Tried]) -> None:
+        self.tried = tuple(tried)
+        lines = "".join(f"\n  {item.name}: {item.why}" for item in tried)
+        remedies = dict.fromkeys(item.remedy for item in tried if item.remedy)
+        super().__init__(f"no back end can enforce this plan here:{lines}", "; or ".join(remedies) or None)
+
+
+def wanted(plan: Plan) -> tuple[str, ...]:
+    """Return the names of the back ends that the plan takes, in its order, with ``auto`` spelt out."""
+    names: list[str] = []
+    for name in plan.sandbox.backend:
+        names += _AUTO.get(system(), _AUTO_ELSEWHERE) if name == "auto" else (name,)
+    return tuple(dict.fromkeys(names))
+
+
+def choose(plan: Plan, environment: Mapping[str, str], *, without: Sequence[str] = ()) -> Choice:
+    """Return the first back end that is there and gives what the plan asks for.
+
+    ``without`` names back ends that turned out not to work. Raises NoBackendError,
+    unless the plan falls back to the host.
+    """
+    tried = []
+    for item in survey(plan, environment, without=without):
+        if item.choice is not None:
+            return item.choice
+        tried.append(item)
+    if plan.sandbox.fallback == HOST:
+        return Choice(HOST, isolation="none")
+    raise NoBackendError(tried)
+
+
+def survey(plan: Plan, environment: Mapping[str, str], *, without: Sequence[str] = ()) -> tuple[Tried, ...]:
+    """Look at every back end that the plan takes, in order of preference."""
+    names = wanted(plan)
+    found = {
+        item.name: item
+        for item in detect(environment, [name for name in names if name in ("docker", "podman")])
+    }
+    tried: list[Tried] = []
+    for name in names:
+        if name in without:
+            tried.append(Tried(name, None, "it does not work on this machine", "coop status"))
+        elif name == NATIVE:
+            tried.append(_native(plan))
+        elif name in found:
+            tried += _engine(plan, found[name])
+        else:
+            tried.append(Tried(name, None, "it is for macOS, and rendered only: coop render " + name))
+    return tuple(tried)
+
+
+def _native(plan: Plan) -> Tried:
+    if system() != "linux":
+        return Tried(NATIVE, None, "it needs Linux")
+    if plan.base.image is not None:
+        return Tried(NATIVE, None, f"base.image = {plan.base.image}: it builds no root file systems yet")
+    if plan.network.mode not in ("none", HOST):
+        return Tried(NATIVE, None, f'network.mode = "{plan.network.mode}": it has "none" and "host"')
+    if plan.sandbox.min_isolation != NAMESPACE:
+        return Tried(
+            NATIVE, None, f"min_isolation = {plan.sandbox.min_isolation}: it isolates with namespaces"
+        )
+    return Tried(NATIVE, Choice(NATIVE))
+
+
+def _engine(plan: Plan, found: Found) -> list[Tried]:
+    """Return what an engine can offer: with the plan's runtime, or with each that would do."""
+    engine = found.engine
+    if engine is None:
+        return [Tried(found.name, None, found.why, found.remedy)]
+    try:
+        refuse(plan, system(), engine)
+    except CoopError as error:
+        return [Tried(found.name, None, error.message, error.remedy)]
+    for hole in wider_network(plan, engine):
+        return [Tried(found.name, None, f"{hole.key}: {hole.text}", hole.remedy)]
+    if plan.sandbox.runtime is not None:
+        return [_runtime(plan, engine, plan.sandbox.runtime)]
+    offers = [_runtime(plan, engine, None)]
+    if "runsc" in engine.runtimes and engine.default_runtime != "runsc" and _prefers_runsc(plan, offers[0]):
+        offers.insert(0, _runtime(plan, engine, "runsc"))
+    return offers
+
+
+def _prefers_runsc(plan: Plan, plain: Tried) -> bool:
+    return "auto" in plan.sandbox.backend or plain.choice is None
+
+
+def _runtime(plan: Plan, engine: Engine, runtime: str | None) -> Tried:
+    if runtime is not None and not _has(engine, runtime):
+        known = ", ".join(engine.runtimes)
+        why = f"sandbox.runtime = {runtime}: {engine.name} has {known}"
+        return Tried(engine.name, None, why, f"register {runtime} with {engine.name}")
+    level = isolation(runtime or engine.default_runtime)
+    if ISOLATION.index(level) < ISOLATION.index(plan.sandbox.min_isolation):
+        why = (
+            f"min_isolation = {plan.sandbox.min_isolation}: {runtime or engine.default_runtime} gives {level}"
+        )
+        return Tried(engine.name, None, why, "install gVisor (runsc) and register it with the engine")
+    return Tried(engine.name, Choice(engine.name, level, engine.replace(runtime=runtime)))
+
+
+def _has(engine: Engine, runtime: str) -> bool:
+    return runtime in engine.runtimes or (engine.name == "podman" and shutil.which(runtime) is not None)

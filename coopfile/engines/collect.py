@@ -1,0 +1,152 @@
+"""Looking at this machine for what a rendering has to know: the facts of one plan here."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+from coopfile.errors import CoopError
+from coopfile.native.layout import hidden, present, tools
+from coopfile.native.operations import Directory, Symlink, Tool, Write
+from coopfile.native.placeholders import is_placeholder
+from coopfile.plan.bind import bind, fences
+from coopfile.render.facts import DIRECTORY, FILE, LINK, PLACEHOLDER, Entry, Facts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from coopfile.native.operations import Operation
+    from coopfile.plan.bind import Fence, Host, Launch
+    from coopfile.plan.model import Plan
+    from coopfile.render.facts import Engine
+
+# Written by engines for each container.
+_ENGINES_OWN = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
+_SYSTEMS = {"linux": "linux", "darwin": "darwin", "win32": "windows"}
+
+
+def system() -> str:
+    """Return linux, darwin or windows."""
+    return _SYSTEMS.get(sys.platform, sys.platform)
+
+
+def facts(
+    plan: Plan,
+    host: Host,
+    engine: Engine | None,
+    *,
+    inputs: Sequence[str] = (),
+    private: Sequence[str] = (),
+    masks: str = "",
+) -> Facts:
+    """Return what a rendering of a plan depends on here; nothing is changed.
+
+    ``inputs`` and ``private`` are real paths, as ``bind.fences`` takes them; ``masks`` is
+    the directory that ``make_masks`` made.
+    """
+    launch = bind(plan, host, ("true",))
+    mounts, _ = present(launch)
+    by_target = {mount.target: mount.source for mount in mounts}
+    real = {mount.source: by_target[mount.target] for mount in launch.mounts if mount.target in by_target}
+    unseen = hidden(launch)
+    kinds = {mount.source: kind(mount.source) or FILE for mount in mounts}
+    for fence in fences(launch, mounts, unseen, inputs, private):
+        kinds.update(_kinds(fence))
+    return Facts(
+        host=host,
+        system=system(),
+        engine=engine,
+        kinds=kinds,
+        hidden=tuple(unseen),
+        real={path: leads for path, leads in real.items() if path != leads},
+        inputs=tuple(inputs),
+        private=tuple(private),
+        temporary=tuple(dict.fromkeys(os.path.realpath(path) for path in _temporary(host))),
+        tools=tuple(_entries(launch, engine)) if plan.base.image is None and system() == "linux" else (),
+        masks=masks,
+    )
+
+
+def make_masks(state: str) -> str:
+    """Make what stands in for hidden files and directories, below coop's own state; return where."""
+    directory = f"{state}/masks"
+    try:
+        os.makedirs(directory, mode=0o755, exist_ok=True)
+        for name in (FILE, DIRECTORY):
+            path = f"{directory}/{name}"
+            if os.path.lexists(path):
+                continue
+            if name == FILE:
+                os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0))
+            else:
+                os.mkdir(path, 0)
+    except OSError as error:
+        raise CoopError(f"{directory} cannot be made: {error.strerror}", "is its file system full?") from None
+    return directory
+
+
+def kind(path: str) -> str | None:
+    """Return the kind of what is at a path, as ``Facts.kinds`` has it; None if there is nothing."""
+    try:
+        status = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except PermissionError:
+        return None  # nor can the sandbox, which has no more rights
+    if stat.S_ISLNK(status.st_mode):
+        return LINK
+    if is_placeholder(status):
+        return PLACEHOLDER
+    return DIRECTORY if stat.S_ISDIR(status.st_mode) else FILE
+
+
+def _kinds(fence: Fence) -> Iterator[tuple[str, str]]:
+    root = fence.mount.source.rstrip("/")
+    for path in (*fence.hide, *fence.protect):
+        walked = root
+        for name in path.split("/"):
+            walked = f"{walked}/{name}"
+            found = kind(walked)
+            if found is None:
+                break
+            yield walked, found
+            if found != DIRECTORY:
+                break
+
+
+def _temporary(host: Host) -> Iterator[str]:
+    given = host.environment.get("TMPDIR", "")
+    if given.startswith("/") and os.path.isdir(given):
+        yield given
+    yield "/tmp"
+
+
+def _entries(launch: Launch, engine: Engine | None) -> Iterator[Entry]:
+    """Yield the root file system of the host's own tools, as the native runner lays it out."""
+    for entry in _translated(tools(launch)):
+        if entry.path in _ENGINES_OWN:
+            continue
+        if entry.path == "/sbin" and entry.kind == "link" and engine is not None and engine.name == "docker":
+            # Docker puts its PID 1 at /sbin/docker-init, which must not lead into the host's /usr.
+            yield Entry("directory", "/sbin")
+            target = os.path.join("/", entry.content)
+            for name in sorted(os.listdir(target)):
+                yield Entry("link", f"/sbin/{name}", f"{target}/{name}")
+            continue
+        yield entry
+
+
+def _translated(operations: Iterable[Operation]) -> Iterator[Entry]:
+    for operation in operations:
+        if isinstance(operation, Tool):
+            yield Entry("bind", operation.target, operation.source)
+        elif isinstance(operation, Symlink):
+            yield Entry("link", operation.path, operation.target)
+        elif isinstance(operation, Directory):
+            yield Entry("directory", operation.path)
+        elif isinstance(operation, Write):
+            yield Entry("file", operation.path, operation.content)
+        else:
+            raise AssertionError(operation)

@@ -1,0 +1,153 @@
+"""Which container engines this machine has, what they can do, and why others cannot be used.
+
+All are asked at once and get one second together: a daemon that hangs costs no more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+
+from coopfile.engines.call import Call, EngineError, shown
+from coopfile.record import Record
+from coopfile.render.facts import Engine
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+NAMES = ("docker", "podman")
+WITHIN = 1.0  # seconds for all
+NAMESPACE, USERSPACE_KERNEL, VM = "namespace", "userspace-kernel", "vm"
+ISOLATION = (NAMESPACE, USERSPACE_KERNEL, VM)  # the weakest first
+
+# Runtimes by the names that their installers register them with.
+_RUNTIMES = {"runsc": USERSPACE_KERNEL, "krun": VM, "io.containerd.runsc.v1": USERSPACE_KERNEL}
+_VM_PREFIXES = ("kata", "io.containerd.kata")
+
+
+class Found(Record):
+    """What came of looking for one engine: the engine, or why it cannot be used and what helps."""
+
+    name: str
+    engine: Engine | None = None
+    why: str = ""
+    remedy: str | None = None
+
+
+def isolation(runtime: str | None) -> str:
+    """Return the isolation that an OCI runtime gives; what is not known is taken for the weakest."""
+    if runtime is None:
+        return NAMESPACE
+    if runtime.startswith(_VM_PREFIXES):
+        return VM
+    return _RUNTIMES.get(runtime, NAMESPACE)
+
+
+def detect(environment: Mapping[str, str], names: Sequence[str] = NAMES) -> tuple[Found, ...]:
+    """Ask engines of this machine, by PATH and the engines' own variables, what they can do."""
+    deadline = time.monotonic() + WITHIN
+    calls: dict[str, Call | Found] = {}
+    for name in names:
+        program = shutil.which(name, path=environment.get("PATH", os.defpath))
+        if program is None:
+            calls[name] = Found(name, None, "not installed", f"install {name}")
+            continue
+        try:
+            calls[name] = Call((program, "info", "--format", "{{json .}}"), environment)
+        except EngineError as error:
+            calls[name] = Found(name, None, error.message, f"is {program} the {name} command?")
+    return tuple(
+        call if isinstance(call, Found) else _result(name, call, deadline) for name, call in calls.items()
+    )
+
+
+def _result(name: str, call: Call, deadline: float) -> Found:
+    try:
+        answer = call.answer(max(deadline - time.monotonic(), 0.001))
+    except EngineError:
+        return Found(
+            name, None, f"did not answer within {WITHIN:g} s", f"is it well? try: {call.argv[0]} info"
+        )
+    if answer.status != 0:
+        return Found(name, None, shown(answer.said), _REMEDIES[name])
+    try:
+        info = json.loads(answer.out)
+        engine = _READERS[name](call.argv[0], info)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return Found(name, None, f"its `info` is not understood: {error}", "report this, with its version")
+    return Found(name, engine)
+
+
+def _docker(program: str, info: Any) -> Engine:
+    """Read `docker info`: fields of moby's api/types/system.Info."""
+    if info.get("OSType", "linux") != "linux":
+        raise ValueError(f"it runs {info['OSType']} containers")
+    # Security options are texts such as name=seccomp,profile=default.
+    options = {part.partition(",")[0].partition("=")[2] for part in info.get("SecurityOptions") or ()}
+    runtimes = tuple(sorted(name for name in info.get("Runtimes") or {} if not name.startswith("io.")))
+    limits = {
+        "memory": info.get("MemoryLimit"),
+        "swap": info.get("SwapLimit"),
+        "cpu": info.get("CpuCfsQuota") or info.get("CPUCfsQuota"),
+        "pids": info.get("PidsLimit"),
+    }
+    return Engine(
+        name="docker",
+        program=program,
+        version=str(info["ServerVersion"]),
+        rootless="rootless" in options,
+        remapped="userns" in options,
+        selinux="selinux" in options,
+        runtimes=runtimes,
+        runtime=None,
+        default_runtime=str(info.get("DefaultRuntime") or "runc"),
+        limits=tuple(name for name, present in limits.items() if present),
+        init=bool(info.get("InitBinary")),
+    )
+
+
+def _podman(program: str, info: Any) -> Engine:
+    """Read `podman info`: fields of libpod/define.Info, whose names differ in case between versions."""
+    host = info["host"]
+    security = host.get("security") or {}
+    rootless = bool(security.get("rootless"))
+    unified = host.get("cgroupVersion") == "v2"
+    # Rootless: only what was delegated, and never with version 1. As root: all that there is.
+    controllers = set(host.get("cgroupControllers") or ()) if rootless and unified else set()
+    names = {"memory": "memory", "swap": "memory", "cpu": "cpu", "pids": "pids"}
+    limits = tuple(name for name, needed in names.items() if not rootless or needed in controllers)
+    own = str((host.get("ociRuntime") or {}).get("name") or "")
+    return Engine(
+        name="podman",
+        program=program,
+        version=str((info.get("version") or {}).get("Version") or ""),
+        rootless=rootless,
+        selinux=bool(security.get("selinuxEnabled")),
+        runtimes=(own,),
+        runtime=None,
+        default_runtime=own,
+        limits=limits,
+        init=any(os.access(path, os.X_OK) for path in (*_TINY_INIT, *_PODMAN_INIT)),
+        init_path=next((path for path in _TINY_INIT if os.access(path, os.X_OK)), None),
+    )
+
+
+_READERS = {"docker": _docker, "podman": _podman}
+_REMEDIES = {
+    "docker": "start its daemon, or join the group that may use it: docker info",
+    "podman": "podman info says more",
+}
+# Static, so that it runs in any image. Podman's own, catatonit, turns 126 and 127 into 1.
+_TINY_INIT = ("/usr/bin/tini-static", "/usr/bin/docker-init", "/usr/libexec/docker/docker-init")
+# Where podman looks for catatonit, containers.conf(5), init_path and helper_binaries_dir.
+_PODMAN_INIT = (
+    "/usr/libexec/podman/catatonit",
+    "/usr/local/libexec/podman/catatonit",
+    "/usr/local/lib/podman/catatonit",
+    "/usr/lib/podman/catatonit",
+    "/usr/bin/catatonit",
+)

@@ -1,0 +1,302 @@
+"""Plan and facts to one container: what every engine is told, before it becomes an engine's argv.
+
+Pure. A promise of the plan that the engine cannot keep is refused, a hole, or a listed
+weakening: see ``Container``.
+"""
+
+from __future__ import annotations
+
+from coopfile.errors import CoopError
+from coopfile.plan.bind import Mount, Weakening, bind, fences, inside
+from coopfile.plan.canonical import digest
+from coopfile.plan.hosttools import SCRATCH
+from coopfile.plan.promises import unkept
+from coopfile.record import Record
+from coopfile.render.facts import DIRECTORY, LINK
+from coopfile.render.images import reference
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from coopfile.language.items import PublishedPort
+    from coopfile.plan.bind import Fence, Launch
+    from coopfile.plan.model import Plan
+    from coopfile.render.facts import Engine, Facts
+
+LABEL_MANAGED = "coop.managed"
+LABEL_OWNER = "coop.owner"
+LABEL_PLAN = "coop.plan"
+HOSTNAME = "coop"
+STOP_GRACE = 5  # seconds between asking to end and ending
+
+# What is mounted by the engine itself; /dev/shm has an option of its own.
+_TAKEN = ("/proc", "/dev", "/sys")
+_SHM = "/dev/shm"
+
+
+class Scratch(Record):
+    """A tmpfs: writable, empty at the start, gone at the end. ``size`` is in bytes."""
+
+    target: str
+    size: int
+    mode: int
+    uid: int
+    gid: int
+
+
+class Container(Record):
+    """One container of one engine.
+
+    ``user`` is ``uid:gid`` inside. ``identities`` is the engine's user namespace mode:
+    None for its default, ``keep-id`` or ``host``. ``environment`` holds literal values;
+    ``inherited`` are (variable, the host's variable). ``mounts`` are in the order in
+    which they have to be made. ``cpus`` is in thousandths. ``holes`` are what gives the
+    sandbox more than the plan: they may be shown to people, but nothing with holes may
+    be run. ``skipped`` says which of the plan's paths and variables this host does not have.
+    """
+
+    engine: Engine
+    name: str
+    labels: tuple[tuple[str, str], ...]
+    image: str
+    argv: tuple[str, ...]
+    directory: str
+    user: str
+    identities: str | None
+    environment: tuple[tuple[str, str], ...]
+    inherited: tuple[tuple[str, str], ...]
+    mounts: tuple[Mount, ...]
+    scratch: tuple[Scratch, ...]
+    shm: int
+    network: str
+    publish: tuple[PublishedPort, ...]
+    memory: int | None
+    swap: bool
+    cpus: int | None
+    pids: int | None
+    runtime: str | None
+    terminal: bool
+    holes: tuple[Weakening, ...]
+    weakenings: tuple[Weakening, ...]
+    skipped: tuple[str, ...]
+
+
+class Request(Record):
+    """What is asked for beside the plan.
+
+    ``token`` makes the name unique; ``owner`` is the value of the label that tells
+    whose container it is; ``terminal`` asks for a TTY.
+    """
+
+    argv: tuple[str, ...] = ()
+    token: str = "run"
+    owner: str | None = None
+    terminal: bool = False
+
+
+def container(plan: Plan, facts: Facts, request: Request) -> Container:
+    """Return the container that a plan comes to with the engine of the facts.
+
+    Raises CoopError for what the engine would have to give the sandbox beyond the plan.
+    """
+    engine = facts.engine
+    assert engine is not None
+    refuse(plan, facts.system, engine)
+    user, identities, weakened = _identity(plan, facts, engine)
+    launch = bind(plan.replace(session=plan.session.replace(user=user)), facts.host, request.argv)
+    if not launch.argv[0]:
+        raise CoopError("the name of the program is empty")
+    mounts, skipped = _mounts(launch, facts)
+    fenced = fences(launch, mounts, facts.hidden, facts.inputs, facts.private)
+    missing: list[str] = []
+    guards = [guard for fence in fenced for guard in _guards(fence, facts, missing)]
+    tools = [Mount(entry.content, entry.path, False) for entry in facts.tools if entry.kind == "bind"]
+    return Container(
+        engine=engine,
+        name=_name(facts.host.workspace, request.token),
+        labels=_labels(plan, request),
+        image=reference(plan, facts),
+        argv=launch.argv,
+        directory=launch.directory,
+        user=f"{launch.uid}:{launch.gid}",
+        identities=identities,
+        environment=_literals(launch),
+        inherited=launch.inherited,
+        mounts=(*tools, *_outermost_first(mounts), *_outermost_first(guards)),
+        scratch=_scratch(launch),
+        shm=plan.limits.tmp,
+        network=plan.network.mode,
+        publish=plan.network.publish if plan.network.mode == "veth" else (),
+        memory=plan.limits.memory if "memory" in engine.limits else None,
+        swap="swap" in engine.limits,
+        cpus=plan.limits.cpus if "cpu" in engine.limits else None,
+        pids=plan.limits.pids if "pids" in engine.limits else None,
+        runtime=plan.sandbox.runtime or engine.runtime,
+        terminal=request.terminal,
+        holes=(*wider_network(plan, engine), *_unheld(missing)),
+        weakenings=(*weakened, *_limits(plan, engine), *unkept(plan)),
+        skipped=(*launch.skipped, *skipped),
+    )
+
+
+def refuse(plan: Plan, system: str, engine: Engine) -> None:
+    """Raise CoopError for what an engine on a system cannot do, or only by giving more than the plan."""
+    if plan.network.mode == "proxy":
+        raise CoopError('network.mode = "proxy" is not there yet', 'use "none" or "host"')
+    if plan.base.image is None and system != "linux":
+        raise CoopError(
+            f"base.image is not set, and the tools of a {system} host do not run in a container",
+            'name an image, such as base.image = "debian:bookworm-slim"',
+        )
+    if plan.network.mode == "host" and engine.name == "apple":
+        raise CoopError(
+            'network.mode = "host" cannot be had: each of Apple\'s containers is a machine of its own',
+            'use "none", or another back end',
+        )
+
+
+def wider_network(plan: Plan, engine: Engine) -> list[Weakening]:
+    """Return how an engine's own network gives more than the plan's ``veth``."""
+    if plan.network.mode != "veth":
+        return []
+    text = f"{engine.name}'s own network also reaches this machine, its neighbours and metadata services"
+    return [Weakening("network.mode", text, 'network.mode = "none"')]
+
+
+def _identity(plan: Plan, facts: Facts, engine: Engine) -> tuple[str, str | None, list[Weakening]]:
+    """Return who the caller is inside (root or me), the engine's id mapping, and what that weakens.
+
+    Files that the sandbox makes have to be the caller's: on a rootful engine ids are
+    the same inside and outside, on a rootless one root inside is the caller.
+    """
+    wanted, caller = plan.session.user, facts.host.uid
+    if engine.name == "apple":
+        return wanted, None, []
+    if engine.rootless:
+        if wanted == "root" or engine.name == "podman":
+            return wanted, "keep-id" if wanted == "me" else None, []
+        text = "rootless Docker can make you root inside, and nobody else"
+        return "root", None, [Weakening("session.user", text, "podman, or the native back end")]
+    mapping = "host" if engine.remapped else None
+    if wanted == "root" and caller != 0:
+        text = (
+            f"inside, you are user {caller} as outside: this {engine.name} is run by root, and shares its ids"
+        )
+        return "me", mapping, [Weakening("session.user", text, f"a rootless {engine.name}")]
+    return wanted, mapping, []
+
+
+def _mounts(launch: Launch, facts: Facts) -> tuple[list[Mount], list[str]]:
+    """Return the launch's mounts with real sources, less those that the host does not have."""
+    found, skipped = [launch.mounts[0].replace(source=facts.real_path(launch.mounts[0].source))], []
+    for mount in launch.mounts[1:]:
+        if any(inside(mount.target, taken) for taken in _TAKEN) or mount.target == "/":
+            raise CoopError(f"{mount.source} cannot be mounted at {mount.target}: the sandbox has its own")
+        source = facts.real_path(mount.source)
+        if source in facts.kinds:
+            found.append(mount.replace(source=source))
+        else:
+            skipped.append(f"{mount.source}: not on this host")
+    return found, skipped
+
+
+_PIN, _PROTECT, _HIDE = "pin", "protect", "hide"
+
+
+def _guards(fence: Fence, facts: Facts, missing: list[str]) -> Iterator[Mount]:
+    """Yield the mounts that guard paths below another.
+
+    Every directory on the way is mounted on itself: renaming it, to put another in its
+    place, then fails with EBUSY. What is hidden is not looked into for more.
+    """
+    places: dict[str, str] = {}
+    root = fence.mount.source.rstrip("/")
+    for guard, paths in ((_HIDE, fence.hide), (_PROTECT, fence.protect)):
+        for path in paths:
+            _place(places, path, guard, root, facts, missing)
+    for path, guard in places.items():
+        source, target = f"{root}/{path}", f"{fence.mount.target}/{path}"
+        if guard == _HIDE:
+            yield Mount(facts.mask(facts.kinds[source]), target, False)
+        else:
+            yield Mount(source, target, guard == _PIN and fence.mount.write)
+
+
+def _place(
+    places: dict[str, str], path: str, guard: str, root: str, facts: Facts, missing: list[str]
+) -> None:
+    """Note a guard at the end of a path, or where it ends sooner, and pins on the way there."""
+    parts = path.split("/")
+    for number in range(1, len(parts) + 1):
+        walked = "/".join(parts[:number])
+        kind = facts.kinds.get(f"{root}/{walked}")
+        if kind is None:
+            missing.append(f"{root}/{path}")
+            return
+        if kind == LINK:
+            raise CoopError(
+                f"{root}/{walked} is a symbolic link, and what it stands for cannot be guarded",
+                "replace the link by what it leads to: the sandbox could point it elsewhere",
+            )
+        known = places.get(walked)
+        if known == _HIDE or (known == _PROTECT and guard == _PROTECT):
+            return
+        if number == len(parts) or kind != DIRECTORY:
+            places[walked] = guard
+            return
+        places.setdefault(walked, _PIN)
+
+
+def _outermost_first(mounts: Sequence[Mount]) -> list[Mount]:
+    return sorted(mounts, key=lambda mount: mount.target.count("/"))
+
+
+def _unheld(missing: list[str]) -> list[Weakening]:
+    if not missing:
+        return []
+    text = f"{len(missing)} protected paths do not exist and can be made: {', '.join(sorted(missing))}"
+    return [Weakening("workspace.protect", text, "`coop run` holds their place meanwhile")]
+
+
+def _limits(plan: Plan, engine: Engine) -> list[Weakening]:
+    """Return which limits the engine does not hold."""
+    why = f"this {engine.name} has no control group for it"
+    remedy = "a machine with delegated control groups of version 2"
+    found = []
+    if "memory" not in engine.limits:
+        found.append(Weakening("limits.memory", f"not enforced: {why}", remedy))
+    elif "swap" not in engine.limits:
+        found.append(Weakening("limits.memory", "as much again may be swapped: the kernel does not count it"))
+    if plan.limits.cpus is not None and "cpu" not in engine.limits:
+        found.append(Weakening("limits.cpus", f"not enforced: {why}", remedy))
+    if "pids" not in engine.limits:
+        found.append(Weakening("limits.pids", f"not enforced: {why}", remedy))
+    text = "held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together"
+    found.append(Weakening("limits.tmp", text, "limits.memory bounds them all: they are in memory"))
+    return found
+
+
+def _literals(launch: Launch) -> tuple[tuple[str, str], ...]:
+    inherited = dict(launch.inherited)
+    return tuple(sorted((name, value) for name, value in launch.environment.items() if name not in inherited))
+
+
+def _scratch(launch: Launch) -> tuple[Scratch, ...]:
+    size = launch.limits.tmp
+    shared = [Scratch(path, size, 0o1777, 0, 0) for path in SCRATCH if path != _SHM]
+    return (*shared, Scratch(launch.home, size, 0o700, launch.uid, launch.gid))
+
+
+def _name(workspace: str, token: str) -> str:
+    """Return ``coop-<project>-<token>``: at most 63 characters that every engine takes."""
+    base = workspace.rstrip("/").rpartition("/")[2].lower()
+    slug = "".join(character if character.isascii() and character.isalnum() else "-" for character in base)
+    return f"coop-{slug.strip('-')[:32] or 'project'}-{token}"
+
+
+def _labels(plan: Plan, request: Request) -> tuple[tuple[str, str], ...]:
+    labels = [(LABEL_MANAGED, "true"), (LABEL_PLAN, digest(plan))]
+    if request.owner is not None:
+        labels.append((LABEL_OWNER, request.owner))
+    return tuple(labels)

@@ -1,0 +1,229 @@
+"""Container to argv of Docker's and Podman's command lines, which are nearly the same.
+
+One argument per element and no shell: nothing of a plan is ever parsed but by the
+option that it belongs to. Sources: docker-run(1), docker-create(1), podman-run(1);
+what was tried on the real engines is in tests/containers.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from coopfile.errors import CoopError
+from coopfile.render.container import HOSTNAME, STOP_GRACE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coopfile.plan.bind import Mount
+    from coopfile.render.container import Container, Scratch
+    from coopfile.render.facts import Engine
+
+Argv = tuple[str, ...]
+
+
+def run(container: Container) -> Argv:
+    """Return the argv that runs the command with the caller's streams and leaves nothing behind."""
+    return (*_program(container), "run", "--rm", *_options(container), container.image, *container.argv)
+
+
+def create(container: Container) -> Argv:
+    """Return the argv that makes the container and prints its id; ``start`` runs it."""
+    return (*_program(container), "create", *_options(container), container.image, *container.argv)
+
+
+def keep(container: Container) -> Argv:
+    """Return the argv that starts a container that waits for ``execute``; its argv does not count."""
+    options = _options(container.replace(terminal=False))
+    waiting = ("sleep", "infinity")
+    return (*_program(container), "run", "--detach", *options, container.image, *waiting)
+
+
+def start(container: Container, identifier: str) -> Argv:
+    """Return the argv that starts a made container with the caller's streams and waits for its end."""
+    return (*_program(container), "start", "--attach", "--interactive", _checked(identifier))
+
+
+def execute(container: Container) -> Argv:
+    """Return the argv that runs the command in the container that ``keep`` started."""
+    argv = [*_program(container), "exec", "--interactive"]
+    argv += ["--tty"] if container.terminal else []
+    argv += ["--user", container.user, "--workdir", container.directory, *_environment(container)]
+    return (*argv, container.name, *container.argv)
+
+
+def stop(engine: Engine, identifier: str) -> Argv:
+    """Return the argv that asks a container to end, and ends it after a grace period."""
+    return (engine.program, "stop", "--time", str(STOP_GRACE), _checked(identifier))
+
+
+def remove(engine: Engine, identifier: str) -> Argv:
+    """Return the argv that removes a container, running or not, and its anonymous volumes."""
+    return (engine.program, "rm", "--force", "--volumes", _checked(identifier))
+
+
+def commit(engine: Engine, identifier: str, tag: str) -> Argv:
+    """Return the argv that makes an image of a container's root file system, mounts left out."""
+    return (engine.program, "commit", _checked(identifier), _checked(tag))
+
+
+def build(engine: Engine, tag: str, network: str, context: str = "-") -> Argv:
+    """Return the argv that builds an image of a Dockerfile on standard input, or of a directory.
+
+    ``network`` is none, host, or the engine's default.
+    """
+    argv = [
+        engine.program,
+        "build",
+        "--tag",
+        _checked(tag),
+        "--pull=false" if engine.name == "docker" else "--pull=missing",
+    ]
+    if network in ("none", "host"):
+        argv += ["--network", network]
+    return (*argv, context)
+
+
+def load(engine: Engine, tag: str) -> Argv:
+    """Return the argv that makes an image of a root file system's tar on standard input."""
+    return (engine.program, "import", "-", _checked(tag))
+
+
+def _program(container: Container) -> list[str]:
+    """Return the engine's program; Podman takes the OCI runtime before the verb."""
+    if container.runtime is not None and container.engine.name == "podman":
+        return [container.engine.program, "--runtime", container.runtime]
+    return [container.engine.program]
+
+
+def _checked(name: str) -> str:
+    if name.startswith("-") or not name:
+        raise CoopError(f"{name!r} is not a name that a container engine takes")
+    return name
+
+
+def _options(container: Container) -> list[str]:
+    """Return the options of ``run`` and ``create``."""
+    engine = container.engine
+    argv = ["--name", container.name, "--interactive", "--pull", "never", "--hostname", HOSTNAME]
+    for name, value in container.labels:
+        argv += ["--label", f"{name}={value}"]
+    if container.terminal:
+        argv.append("--tty")
+    if engine.init:
+        argv.append("--init")
+        argv += ["--init-path", engine.init_path] if engine.init_path else []
+    if container.runtime is not None and engine.name == "docker":
+        argv += ["--runtime", container.runtime]
+    argv += ["--user", container.user]
+    if container.identities is not None:
+        argv += ["--userns", container.identities]
+    argv += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+    if engine.selinux:
+        argv += ["--security-opt", "label=disable"]
+    argv += ["--read-only", "--ipc", "private", "--log-driver", "none"]
+    if engine.name == "podman":
+        argv.append("--read-only-tmpfs=false")
+    argv += ["--network", "bridge" if container.network == "veth" else container.network]
+    for port in container.publish:
+        argv += ["--publish", str(port)]
+    argv += _limits(container)
+    for scratch in container.scratch:
+        argv += ["--tmpfs", _tmpfs(scratch)]
+    argv += ["--shm-size", f"{container.shm}b"]
+    for mount in container.mounts:
+        argv += ["--mount", _bind(mount)]
+    argv += ["--workdir", container.directory, *_environment(container)]
+    # The image's entry point would come before the command.
+    return [*argv, "--entrypoint", ""]
+
+
+def _limits(container: Container) -> list[str]:
+    # 1, not 0: a pipe in the host's core_pattern would be started with 0 too, core(5).
+    argv = ["--ulimit", "core=1:1"]
+    if container.memory is not None:
+        argv += ["--memory", f"{container.memory}b"]
+        if container.swap:
+            argv += ["--memory-swap", f"{container.memory}b"]
+    if container.cpus is not None:
+        argv += ["--cpus", f"{container.cpus / 1000:g}"]
+    if container.pids is not None:
+        argv += ["--pids-limit", str(container.pids)]
+    return argv
+
+
+def _tmpfs(scratch: Scratch) -> str:
+    # Engines begin with noexec,nosuid,nodev: builds and virtual environments below /tmp need exec.
+    options = f"rw,exec,nosuid,nodev,size={scratch.size},mode={scratch.mode:o}"
+    if (scratch.uid, scratch.gid) != (0, 0):
+        options += f",uid={scratch.uid},gid={scratch.gid}"
+    return f"{scratch.target}:{options}"
+
+
+def _bind(mount: Mount) -> str:
+    """Return the value of ``--mount``, one record of CSV: a path may hold anything but a carriage return."""
+    fields = ["type=bind", f"source={mount.source}", f"target={mount.target}", "bind-propagation=rprivate"]
+    if not mount.write:
+        fields.append("readonly")
+    for path in (mount.source, mount.target):
+        if "\r" in path:
+            raise CoopError(f"{path!r}: container engines cannot mount a path with a carriage return")
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(fields)
+    return text.getvalue()
+
+
+def _environment(container: Container) -> list[str]:
+    argv = []
+    for name, value in container.environment:
+        argv += ["--env", f"{name}={value}"]
+    for name, _ in container.inherited:
+        argv += ["--env", name]
+    return argv
+
+
+def variables(container: Container, environment: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return what the engine's own process needs in its environment to pass the inherited variables on.
+
+    ``environment`` is that process's environment without them. Raises CoopError for a
+    variable that the engine itself would act on.
+    """
+    values = dict(environment)
+    passed = []
+    for name, host in container.inherited:
+        value = values.get(host)
+        if value is None:
+            continue
+        if name != host and (name in values or name.startswith(_ACTED_ON)):
+            raise CoopError(
+                f"env.{name}: {container.engine.name} itself would act on the value of {host}",
+                f'call it the same inside and outside: {name} = {{ host = "{name}" }}',
+            )
+        passed.append((name, value))
+    return tuple(passed)
+
+
+# Prefixes of what changes how an engine's command line, or the loader, works.
+_ACTED_ON = (
+    "ALL_PROXY",
+    "BUILD",
+    "CONTAINER",
+    "DBUS",
+    "DOCKER",
+    "GO",
+    "HOME",
+    "HTTP",
+    "LD_",
+    "MALLOC",
+    "NO_PROXY",
+    "PATH",
+    "PODMAN",
+    "REGISTRY",
+    "SSH",
+    "SSL",
+    "STORAGE",
+    "TMPDIR",
+    "XDG",
+)

@@ -1,0 +1,90 @@
+"""Which image a plan's containers start from, and the image that shows the host's own tools."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import tarfile
+
+from coopfile.errors import CoopError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coopfile.plan.model import Plan
+    from coopfile.render.facts import Entry, Facts
+
+TOOLS = "localhost/coop/tools"
+
+
+def is_built(plan: Plan) -> bool:
+    """Tell whether a plan's image has to be built from a Dockerfile first."""
+    packages = plan.packages
+    lists = (getattr(packages, manager) for manager in packages._fields)
+    return bool(any(lists) or plan.setup.run or plan.agent.install)
+
+
+def reference(plan: Plan, facts: Facts) -> str:
+    """Return the image of a plan's containers.
+
+    It is the plan's own, one that is built on it, or a nearly empty one into which
+    the host's tools are mounted.
+    """
+    if is_built(plan):
+        from coopfile.render.dockerfile import image_tag
+
+        return image_tag(plan)
+    if plan.base.image is not None:
+        return str(plan.base.image)
+    return tools_tag(facts.tools)
+
+
+def tools_tag(tools: Sequence[Entry]) -> str:
+    """Return the name of the image of the host's tools: the same content has the same name."""
+    return f"{TOOLS}:{hashlib.sha256(tools_archive(tools)).hexdigest()[:24]}"
+
+
+def tools_archive(tools: Sequence[Entry]) -> bytes:
+    """Return a root file system of the host's tools as a compressed tar, the same bytes for the same tools.
+
+    It holds links, directories and files of our own, and the places of what is
+    mounted; for an engine's ``import``.
+    """
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        made = {""}
+        for entry in tools:
+            for parent in _parents(entry.path):
+                if parent not in made:
+                    made.add(parent)
+                    tar.addfile(_member(parent, tarfile.DIRTYPE, 0o755))
+            if entry.path in made:
+                continue
+            made.add(entry.path)
+            if entry.kind == "directory":
+                tar.addfile(_member(entry.path, tarfile.DIRTYPE, 0o755))
+            elif entry.kind == "link":
+                member = _member(entry.path, tarfile.SYMTYPE, 0o777)
+                member.linkname = entry.content
+                tar.addfile(member)
+            elif entry.kind == "file":
+                member = _member(entry.path, tarfile.REGTYPE, 0o644)
+                content = entry.content.encode()
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+            elif entry.kind != "bind":
+                raise CoopError(f"{entry.path}: {entry.kind} is no kind of entry of a root file system")
+    return gzip.compress(raw.getvalue(), mtime=0)
+
+
+def _parents(path: str) -> list[str]:
+    parts = path.split("/")[1:-1]
+    return ["/" + "/".join(parts[: number + 1]) for number in range(len(parts))]
+
+
+def _member(path: str, kind: bytes, mode: int) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(path.lstrip("/"))
+    member.type, member.mode = kind, mode
+    return member
