@@ -1,4 +1,4 @@
-"""``coop status``: which back end enforces the plan here, and how much of it."""
+"""``coop status``: which back ends there are, which one enforces the plan, and how much of it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import os
 import sys
 
 from coopfile.cli import output
+from coopfile.cli.elsewhere import place
 from coopfile.cli.options import request
 from coopfile.cli.run import prepare
+from coopfile.engines.choose import NATIVE, Choice, Tried, known, look, wanted
 from coopfile.errors import CoopError
-from coopfile.find import directories
+from coopfile.find import Project, directories
 from coopfile.native.limits import KEYS
 from coopfile.native.probe import Ability, probe
-from coopfile.native.runner import Prepared
 from coopfile.plan.bind import Weakening
+from coopfile.plan.model import Plan
 from coopfile.plan.promises import unkept
+from coopfile.record import Record
 
-SUMMARY = "show what enforces the plan on this machine, and what it cannot enforce"
+SUMMARY = "show what can enforce the plan on this machine, and what it cannot enforce"
 EPILOG = """examples:
   coop status
   coop status --json
@@ -26,86 +29,168 @@ The exit status is 0 when `coop run` can enforce the plan here, and 1 when it wo
 """
 
 
+class Backend(Record):
+    """A back end of this machine: what it would do with the plan, or why it refuses.
+
+    ``limits`` maps a key of the plan to what enforces it; ``taken`` tells whether the
+    plan takes this back end at all.
+    """
+
+    name: str
+    taken: bool
+    choice: Choice | None
+    why: str = ""
+    remedy: str | None = None
+    abilities: tuple[Ability, ...] = ()
+    limits: tuple[tuple[str, str], ...] = ()
+    weakenings: tuple[Weakening, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The back end for people."""
+        return self.choice.title if self.choice else self.name
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options: it has none of its own."""
 
 
 def main(options: argparse.Namespace) -> int:
-    """Probe the machine, lay the plan out, and print what stands and what falls short."""
+    """Look at every back end, try the plan on it, and print what stands and what falls short."""
     from coopfile.compile import compile_project
 
     compiled = compile_project(request(options))
-    abilities = probe()
-    prepared, refusal = None, None
-    try:
-        prepared = prepare(compiled.plan, compiled.project, ("true",))
-    except CoopError as error:
-        refusal = error
-    lacking = next((ability for ability in abilities if ability.needed and not ability.present), None)
-    if refusal is None and lacking is not None:
-        refusal = CoopError(f"{lacking.name}: {lacking.detail}", lacking.remedy)
-    weakenings = (*(prepared.weakenings if prepared else ()), *unkept(compiled.plan))
+    plan, project = compiled.plan, compiled.project
+    taken = wanted(plan)
+    names = sorted({*known(), *taken}, key=lambda name: (name not in taken, _place(name, taken)))
+    backends = [
+        _examine(tried, tried.name in taken, plan, project) for tried in look(plan, names, os.environ)
+    ]
+    chosen = next((item for item in backends if item.taken and item.choice), None)
+    on_host = chosen is None and plan.sandbox.fallback == "host"
     if options.json:
-        _print_json(abilities, prepared, refusal, weakenings)
+        _print_json(backends, chosen, on_host)
     else:
         color = output.wants_color(options.color, sys.stdout)
-        output.emit("\n".join(_lines(abilities, prepared, refusal, weakenings, color)))
-    return 0 if refusal is None else 1
+        output.emit("\n".join(_lines(backends, chosen, on_host, color)))
+    return 0 if chosen or on_host else 1
 
 
-def _lines(
-    abilities: tuple[Ability, ...],
-    prepared: Prepared | None,
-    refusal: CoopError | None,
-    weakenings: tuple[Weakening, ...],
-    color: bool,
-) -> list[str]:
+def _place(name: str, taken: tuple[str, ...]) -> int:
+    return taken.index(name) if name in taken else known().index(name)
+
+
+def _examine(tried: Tried, taken: bool, plan: Plan, project: Project) -> Backend:
+    """Try the plan on a back end, without running anything."""
+    backend = Backend(tried.name, taken, tried.choice, tried.why, tried.remedy)
+    try:
+        if tried.name == NATIVE:
+            return _native(backend, plan, project)
+        if tried.choice is None or tried.choice.engine is None:
+            return backend
+        from coopfile.engines.run import prepare as prepare_container
+
+        made = prepare_container(plan, tried.choice.engine, place(project), ("true",))
+    except CoopError as error:
+        return backend.replace(choice=None, why=error.message, remedy=error.remedy)
+    limits = tuple(
+        (KEYS[name], "the engine's control group" if value is not None else "nothing")
+        for name, value in (("memory", made.memory), ("pids", made.pids), ("cpu", made.cpus))
+        if name != "cpu" or plan.limits.cpus is not None
+    )
+    return backend.replace(limits=limits, weakenings=made.weakenings, skipped=made.skipped)
+
+
+def _native(backend: Backend, plan: Plan, project: Project) -> Backend:
+    """Add what the machine can do, which says more than whether the plan fits."""
+    backend = backend.replace(abilities=probe())
+    if backend.choice is None:
+        return backend
+    prepared = prepare(plan, project, ("true",))
+    backend = backend.replace(
+        limits=tuple((KEYS[name], how) for name, how in prepared.enforcement.how),
+        weakenings=(*prepared.weakenings, *unkept(plan)),
+        skipped=prepared.layout.skipped,
+    )
+    lacking = next((item for item in backend.abilities if item.needed and not item.present), None)
+    if lacking is not None:
+        return backend.replace(choice=None, why=f"{lacking.name}: {lacking.detail}", remedy=lacking.remedy)
+    return backend
+
+
+def _lines(backends: list[Backend], chosen: Backend | None, on_host: bool, color: bool) -> list[str]:
     """Return the report for people."""
-    lines = ["backend    native (Linux namespaces, Landlock, seccomp, cgroups)", "isolation  namespace"]
-    for ability in abilities:
-        mark = output.paint("✓", "green", color) if ability.present else output.paint("✗", "red", color)
-        lines.append(f"  {mark} {ability.name:<18} {output.safe(ability.detail)}")
-        if not ability.present and ability.remedy:
-            lines.append(f"      {output.safe(ability.remedy)}")
-    if prepared is not None:
-        for controller, how in prepared.enforcement.how:
-            good = how != "nothing"
-            mark = output.paint("✓", "green", color) if good else output.paint("✗", "red", color)
-            lines.append(f"  {mark} {KEYS[controller]:<18} {how}")
-    if refusal is not None:
-        lines.append(output.paint("refused    ", "red", color) + output.safe(refusal.message))
-        if refusal.remedy:
-            lines.append(f"           {output.safe(refusal.remedy)}")
-    elif not weakenings:
-        lines.append("weakenings none: the whole plan is enforced")
-    for number, weakening in enumerate(weakenings):
-        head = "weakenings " if number == 0 else " " * 11
-        lines.append(f"{head}{weakening.key}: {output.safe(weakening.text)}")
-        if weakening.remedy:
-            lines.append(f"{' ' * 13}to have it: {output.safe(weakening.remedy)}")
-    for skipped in prepared.layout.skipped if prepared else ():
-        lines.append(f"skipped    {output.safe(skipped)}")
+    if chosen is not None:
+        lines = [f"enforced by  {output.paint(chosen.title, 'bold', color)}"]
+    elif on_host:
+        lines = ["enforced by  " + output.paint("nothing: sandbox.fallback is host", "red", color)]
+    else:
+        lines = ["enforced by  " + output.paint("nothing: `coop run` refuses", "red", color)]
+    for backend in backends:
+        lines += ["", *_backend_lines(backend, backend is chosen, color)]
     own = directories(os.environ)
-    lines.append(f"state      {output.safe(own.state)}, cache {output.safe(own.cache)}")
-    return lines
+    return [*lines, "", f"state  {output.safe(own.state)}, cache {output.safe(own.cache)}"]
 
 
-def _print_json(
-    abilities: tuple[Ability, ...],
-    prepared: Prepared | None,
-    refusal: CoopError | None,
-    weakenings: tuple[Weakening, ...],
-) -> None:
+def _backend_lines(backend: Backend, chosen: bool, color: bool) -> list[str]:
+    note = "" if backend.taken else "  (not in sandbox.backend)"
+    lines = [f"{_mark(backend.choice is not None, color)} {output.paint(backend.title, 'bold', color)}{note}"]
+    if backend.choice is None:
+        lines.append(f"    {output.safe(backend.why)}")
+        lines += [f"    {output.safe(backend.remedy)}"] if backend.remedy else []
+    for ability in backend.abilities:
+        if chosen or not ability.present:
+            lines.append(
+                f"    {_mark(ability.present, color)} {ability.name:<18} {output.safe(ability.detail)}"
+            )
+        if not ability.present and ability.remedy:
+            lines.append(f"        {output.safe(ability.remedy)}")
+    if backend.choice is None:
+        return lines
+    lines += [f"    {_mark(how != 'nothing', color)} {key:<18} {how}" for key, how in backend.limits]
+    if not backend.weakenings:
+        lines.append("    the whole plan is enforced")
+    for weakening in backend.weakenings:
+        lines.append(f"    weaker: {weakening.key}: {output.safe(weakening.text)}")
+        if weakening.remedy:
+            lines.append(f"        to have it: {output.safe(weakening.remedy)}")
+    return lines + [f"    skipped: {output.safe(skipped)}" for skipped in backend.skipped]
+
+
+def _mark(good: bool, color: bool) -> str:
+    return output.paint("✓", "green", color) if good else output.paint("✗", "red", color)
+
+
+def _print_json(backends: list[Backend], chosen: Backend | None, on_host: bool) -> None:
     output.emit_json(
         {
-            "backend": "native",
-            "isolation": "namespace",
-            "usable": refusal is None,
-            "refusal": refusal.message if refusal else None,
-            "remedy": refusal.remedy if refusal else None,
-            "abilities": [{name: getattr(item, name) for name in Ability._fields} for item in abilities],
-            "limits": {KEYS[name]: how for name, how in (prepared.enforcement.how if prepared else ())},
-            "weakenings": [{name: getattr(item, name) for name in Weakening._fields} for item in weakenings],
-            "skipped": list(prepared.layout.skipped) if prepared else [],
+            "backend": chosen.name if chosen else "host" if on_host else None,
+            "isolation": chosen.choice.isolation if chosen and chosen.choice else "none",
+            "usable": chosen is not None or on_host,
+            "backends": [_data(backend) for backend in backends],
         }
     )
+
+
+def _data(backend: Backend) -> dict[str, object]:
+    choice = backend.choice
+    return {
+        "name": backend.name,
+        "title": backend.title,
+        "usable": choice is not None,
+        "taken": backend.taken,
+        "isolation": choice.isolation if choice else None,
+        "runtime": choice.engine.runtime or choice.engine.default_runtime
+        if choice and choice.engine
+        else None,
+        "version": choice.engine.version if choice and choice.engine else None,
+        "why": backend.why or None,
+        "remedy": backend.remedy,
+        "abilities": [{name: getattr(item, name) for name in Ability._fields} for item in backend.abilities],
+        "limits": dict(backend.limits),
+        "weakenings": [
+            {name: getattr(item, name) for name in Weakening._fields} for item in backend.weakenings
+        ],
+        "skipped": list(backend.skipped),
+    }

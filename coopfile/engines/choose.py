@@ -64,11 +64,16 @@ class NoBackendError(CoopError):
         super().__init__(f"no back end can enforce this plan here:{lines}", "; or ".join(remedies) or None)
 
 
+def known() -> tuple[str, ...]:
+    """Return the names of every back end that this system may have."""
+    return _AUTO.get(system(), _AUTO_ELSEWHERE)
+
+
 def wanted(plan: Plan) -> tuple[str, ...]:
     """Return the names of the back ends that the plan takes, in its order, with ``auto`` spelt out."""
     names: list[str] = []
     for name in plan.sandbox.backend:
-        names += _AUTO.get(system(), _AUTO_ELSEWHERE) if name == "auto" else (name,)
+        names += known() if name == "auto" else (name,)
     return tuple(dict.fromkeys(names))
 
 
@@ -90,7 +95,13 @@ def choose(plan: Plan, environment: Mapping[str, str], *, without: Sequence[str]
 
 def survey(plan: Plan, environment: Mapping[str, str], *, without: Sequence[str] = ()) -> tuple[Tried, ...]:
     """Look at every back end that the plan takes, in order of preference."""
-    names = wanted(plan)
+    return look(plan, wanted(plan), environment, without=without)
+
+
+def look(
+    plan: Plan, names: Sequence[str], environment: Mapping[str, str], *, without: Sequence[str] = ()
+) -> tuple[Tried, ...]:
+    """Look at the named back ends, whether or not the plan takes them."""
     found = {
         item.name: item
         for item in detect(environment, [name for name in names if name in ("docker", "podman")])

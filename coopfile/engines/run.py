@@ -64,7 +64,7 @@ def prepare(
 ) -> Container:
     """Return the container of a plan on this machine; nothing but the masks is made."""
     terminal = os.isatty(0) and os.isatty(1)
-    request = Request(argv, token=token, owner=owner, terminal=terminal)
+    request = Request(argv, token=token, owner=owner, terminal=terminal, held=True)
     return container(plan, _facts(plan, engine, place), request)
 
 

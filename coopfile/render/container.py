@@ -86,13 +86,15 @@ class Request(Record):
     """What is asked for beside the plan.
 
     ``token`` makes the name unique; ``owner`` is the value of the label that tells
-    whose container it is; ``terminal`` asks for a TTY.
+    whose container it is; ``terminal`` asks for a TTY. ``held`` says that whoever runs
+    it holds the places of protected paths that do not exist, where they could be made.
     """
 
     argv: tuple[str, ...] = ()
     token: str = "run"
     owner: str | None = None
     terminal: bool = False
+    held: bool = False
 
 
 def container(plan: Plan, facts: Facts, request: Request) -> Container:
@@ -134,7 +136,7 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
         pids=plan.limits.pids if "pids" in engine.limits else None,
         runtime=plan.sandbox.runtime or engine.runtime,
         terminal=request.terminal,
-        holes=(*wider_network(plan, engine), *_unheld(missing)),
+        holes=(*wider_network(plan, engine), *_unheld(() if request.held else missing)),
         weakenings=(*weakened, *_limits(plan, engine), *unkept(plan)),
         skipped=(*launch.skipped, *skipped),
     )
@@ -252,7 +254,7 @@ def _outermost_first(mounts: Sequence[Mount]) -> list[Mount]:
     return sorted(mounts, key=lambda mount: mount.target.count("/"))
 
 
-def _unheld(missing: list[str]) -> list[Weakening]:
+def _unheld(missing: Sequence[str]) -> list[Weakening]:
     if not missing:
         return []
     text = f"{len(missing)} protected paths do not exist and can be made: {', '.join(sorted(missing))}"

@@ -62,9 +62,9 @@ def without_cgroups(project: Project) -> None:
 
 def enforced(project: Project) -> dict[str, str]:
     """Return what enforces each limit, as ``coop status`` says."""
-    status = json.loads(project.coop("status", "--json").out)
-    assert isinstance(status["limits"], dict)
-    return status["limits"]
+    native = json.loads(project.coop("status", "--json").out)["backends"][0]
+    assert isinstance(native["limits"], dict)
+    return native["limits"]
 
 
 @pytest.fixture(params=["found", "none", "delegated"])

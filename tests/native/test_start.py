@@ -159,8 +159,10 @@ def test_status(project: Project) -> None:
     result = project.coop("status", "--json")
     status = json.loads(result.out)
     assert status["usable"] is True and result.status == 0
-    assert all(item["present"] for item in status["abilities"] if item["needed"])
-    assert set(status["limits"]) >= {"limits.memory", "limits.pids"}
+    native = status["backends"][0]
+    assert native["name"] == status["backend"] == "native"
+    assert all(item["present"] for item in native["abilities"] if item["needed"])
+    assert set(native["limits"]) >= {"limits.memory", "limits.pids"}
 
 
 def test_wrong_usage(project: Project) -> None:
