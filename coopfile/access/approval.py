@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 
 from coopfile.access.trust import access_for
-from coopfile.compile import Compiled
+from coopfile.compiling import Compiled
 from coopfile.errors import CoopError
 from coopfile.language.merging import BUILT_IN, Origin
 from coopfile.plan import canonical

@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Show, approve, list or revoke."""
     from coopfile.access import approval
-    from coopfile.compile import compile_project
+    from coopfile.compiling import compile_project
 
     directory = approvals(os.environ)
     if options.list:

@@ -27,7 +27,7 @@ def main(options: argparse.Namespace) -> int:
 
     from coopfile.cli.lints import warnings
     from coopfile.cli.options import request
-    from coopfile.compile import compile_project
+    from coopfile.compiling import compile_project
     from coopfile.language.diagnostics import CoopfileError, Diagnostic, render, to_json
 
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coopfile.compile import Compiled
+from coopfile.compiling import Compiled
 from coopfile.language.diagnostics import Diagnostic, Position
 from coopfile.language.merging import Origin
 from coopfile.plan.model import Plan, leaf

@@ -15,13 +15,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from coopfile.compile import Request
+    from coopfile.compiling import Request
 
 PLACES = ("direct", "group")
 
 
 class RunOptions(Record):
-    """What ``coop run`` was asked. ``timeout`` is as written; ``quiet`` and ``verbose`` are counts."""
+    """What ``coop run`` was asked.
+
+    ``timeout`` is as written; ``plan`` is a plan's JSON, to be used instead of the
+    project's; ``quiet`` and ``verbose`` are counts.
+    """
 
     command: tuple[str, ...] = ()
     directory: str = "."
@@ -30,6 +34,7 @@ class RunOptions(Record):
     place: str = "direct"
     assignments: tuple[str, ...] = ()
     timeout: str | None = None
+    plan: str | None = None
     quiet: int = 0
     verbose: int = 0
     json: bool = False
@@ -37,8 +42,8 @@ class RunOptions(Record):
 
     @property
     def compile_options(self) -> tuple[object, ...]:
-        """The same as ``Request.options``, without importing it."""
-        return (self.file, self.identity, self.place, self.assignments)
+        """What a plan depends on, for the cache's key."""
+        return (self.file, self.identity, self.place, self.assignments, self.plan)
 
 
 _WITH_VALUE = {
@@ -48,6 +53,7 @@ _WITH_VALUE = {
     "--file": "file",
     "--as": "identity",
     "--timeout": "timeout",
+    "--plan": "plan",
 }
 
 
@@ -127,7 +133,7 @@ def add_common(parser: argparse.ArgumentParser, *, defaults: bool) -> None:
 
 def request(options: argparse.Namespace | RunOptions) -> Request:
     """Return what is to be compiled."""
-    from coopfile.compile import Request
+    from coopfile.compiling import Request
 
     return Request(
         directory=options.directory,

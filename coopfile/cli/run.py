@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import argparse
 
     from coopfile.cli.options import RunOptions
-    from coopfile.compile import Compiled
+    from coopfile.compiling import Compiled
     from coopfile.find import Project
     from coopfile.native.runner import Prepared
     from coopfile.plan.bind import Weakening
@@ -43,6 +43,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument(
         "--timeout", metavar="TIME", help="end the command after this time, such as 90s or 10m"
+    )
+    parser.add_argument(
+        "--plan",
+        metavar="JSON",
+        help="run under this plan, as `coop plan --json` prints it, not the project's",
     )
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="[--] COMMAND", help="a program and its arguments"
@@ -101,13 +106,30 @@ def recall(project: Project, options: RunOptions) -> Plan:
     key = cache.key(project, options.compile_options, os.environ)
     plan = cache.load(own.cache, key)
     if plan is None:
-        from coopfile.cli.options import request
-        from coopfile.compile import compile_project
-
-        compiled = compile_project(request(options), project=project)
-        require_approval(compiled)
-        plan = compiled.plan
+        plan = _compiled(project, options) if options.plan is None else _given(project, options)
         cache.store(own.cache, key, plan, project.places)
+    return plan
+
+
+def _compiled(project: Project, options: RunOptions) -> Plan:
+    from coopfile.cli.options import request
+    from coopfile.compiling import compile_project
+
+    compiled = compile_project(request(options), project=project)
+    require_approval(compiled)
+    return compiled.plan
+
+
+def _given(project: Project, options: RunOptions) -> Plan:
+    """Return the plan on the command line: the caller's own word, as far as their ceiling goes."""
+    from coopfile.compiling import hold_to_ceiling
+    from coopfile.plan.canonical import from_json
+
+    if options.file or options.identity or options.assignments or options.place != "direct":
+        raise UsageError("--plan is a whole plan: -f, --as, --place and --set do not go with it")
+    assert options.plan is not None
+    plan = from_json(options.plan, "--plan")
+    hold_to_ceiling(plan, project)
     return plan
 
 

@@ -58,7 +58,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Look at every back end, try the plan on it, and print what stands and what falls short."""
-    from coopfile.compile import compile_project
+    from coopfile.compiling import compile_project
 
     compiled = compile_project(request(options))
     plan, project = compiled.plan, compiled.project

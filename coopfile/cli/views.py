@@ -11,7 +11,7 @@ from typing import Any
 
 from coopfile.cli import output
 from coopfile.cli.options import request
-from coopfile.compile import Compiled, compile_project
+from coopfile.compiling import Compiled, compile_project
 from coopfile.errors import CoopError
 from coopfile.language.items import Variable
 from coopfile.language.merging import Origin

@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Compile, ask, and print the verdict."""
-    from coopfile.compile import compile_project
+    from coopfile.compiling import compile_project
     from coopfile.plan.explain import Action, Verdict, explain
 
     compiled = compile_project(request(options))

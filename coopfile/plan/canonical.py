@@ -21,9 +21,12 @@ _SHOWN_PROBLEMS = 5
 _SHOWN_LENGTH = 300
 
 
-def to_json(plan: Plan) -> str:
-    """Return the one JSON text of a plan: ASCII, sorted keys, two spaces, no newline at the end."""
-    return json.dumps(to_data(plan), sort_keys=True, indent=2, ensure_ascii=True, allow_nan=False)
+def to_json(plan: Plan, *, indent: int | None = 2) -> str:
+    """Return the one JSON text of a plan: ASCII, sorted keys, two spaces, no newline at the end.
+
+    Without ``indent`` it is the same in one line.
+    """
+    return json.dumps(to_data(plan), sort_keys=True, indent=indent, ensure_ascii=True, allow_nan=False)
 
 
 def digest(plan: Plan) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from coopfile.plan.model import Plan
     from coopfile.render.facts import Entry, Facts
 
-TOOLS = "localhost/coop/tools"
+TOOLS = "localhost/coop-tools"
 
 
 def is_built(plan: Plan) -> bool:

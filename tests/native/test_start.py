@@ -60,7 +60,7 @@ def test_cached_imports(project: Project) -> None:
     assert "coopfile.native.runner" in found
     assert not (found - bare) & SLOW, sorted((found - bare) & SLOW)
     ours = {name for name in found if name.startswith("coopfile")}
-    assert not {name for name in ours if name.startswith(("coopfile.access", "coopfile.compile"))}
+    assert not {name for name in ours if name.startswith(("coopfile.access", "coopfile.compiling"))}
     assert {name for name in ours if name.startswith("coopfile.language")} <= {
         "coopfile.language",
         "coopfile.language.items",

@@ -11,7 +11,7 @@ import tomli
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.json import JSONSnapshotExtension
 
-from coopfile.compile import Request, compile_project
+from coopfile.compiling import Request, compile_project
 from coopfile.language.settings import SETTINGS
 from coopfile.plan.canonical import to_json
 from coopfile.plan.model import Plan

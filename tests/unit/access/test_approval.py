@@ -11,7 +11,7 @@ import pytest
 
 from coopfile.access import approval
 from coopfile.cli.main import main
-from coopfile.compile import Compiled, Request, compile_project
+from coopfile.compiling import Compiled, Request, compile_project
 
 WIDE = '[network]\nmode = "host"\n[files]\nread = ["~/.gitconfig"]\n'
 

@@ -10,7 +10,7 @@ import tomli
 
 from coopfile.cli import init
 from coopfile.cli.main import main
-from coopfile.compile import Request, compile_project
+from coopfile.compiling import Request, compile_project
 from coopfile.errors import CoopError
 from coopfile.plan.compare import compare, widening
 

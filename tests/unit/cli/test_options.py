@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coopfile.cli import main, run
-from coopfile.cli.options import RunOptions, quick_run, request
+from coopfile.cli.options import RunOptions, quick_run
 
 WORDS = st.sampled_from(
     [
@@ -114,9 +114,12 @@ def test_left_to_argparse(argv: list[str]) -> None:
     assert quick_run(argv) is None
 
 
-def test_compile_options() -> None:
-    """The cache key of the short way is that of the request which it stands for."""
-    options = RunOptions(
-        command=("x",), directory="d", file="f", identity="i", place="group", assignments=("a=b",)
-    )
-    assert options.compile_options == request(options).options
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("file", "f"), ("identity", "i"), ("place", "group"), ("assignments", ("a=b",)), ("plan", "{}")],
+)
+def test_compile_options(field: str, value: object) -> None:
+    """Whatever changes the plan changes the key that it is cached under; the command does not."""
+    plain = RunOptions(command=("x",))
+    assert plain.compile_options == RunOptions(command=("y",), timeout="5s").compile_options
+    assert plain.replace(**{field: value}).compile_options != plain.compile_options

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from coopfile.access.trust import access_for
 from coopfile.find import Project, find, read_bounded
 from coopfile.language.diagnostics import CoopfileError
-from coopfile.language.merging import Settings
+from coopfile.language.merging import BUILT_IN, Origin, Settings, Valued, defaults
 from coopfile.language.reading import Reading, User, read
 from coopfile.language.sources import Source
 from coopfile.plan.ceiling import exceeding
-from coopfile.plan.model import Plan
+from coopfile.plan.model import Plan, leaf
 from coopfile.plan.resolve import resolve
 from coopfile.record import Record
 
@@ -28,11 +28,6 @@ class Request(Record):
     identity: str | None = None
     place: str = "direct"
     assignments: tuple[str, ...] = ()
-
-    @property
-    def options(self) -> tuple[object, ...]:
-        """The part of a cache key that is not in files."""
-        return (self.file, self.identity, self.place, self.assignments)
 
 
 class Compiled(Record):
@@ -68,3 +63,27 @@ def compile_project(
     if exceeded:
         raise CoopfileError(exceeded)
     return Compiled(request, plan, settings, reading, project, user)
+
+
+def hold_to_ceiling(plan: Plan, project: Project) -> None:
+    """Raise CoopfileError for what a plan asks for beyond the ceiling of the user's own file."""
+    places = [place for place in project.places if place.layer == "user"]
+    reading = read([Source(place.layer, place.name, read_bounded(place)) for place in places])
+    if reading.ceiling:
+        exceeded = exceeding(reading, _as_given(plan), plan)
+        if exceeded:
+            raise CoopfileError(exceeded)
+
+
+def _as_given(plan: Plan) -> Settings:
+    """Return the settings that a plan came from, as if all that is not built in were written in it."""
+    given = Origin("command line", "--plan")
+    values = {}
+    for key, default in defaults().items():
+        value = leaf(plan, key)
+        if isinstance(value, tuple):
+            known = default.value or ()
+            values[key] = Valued(value, tuple(BUILT_IN if item in known else given for item in value))
+        else:
+            values[key] = Valued(value, (BUILT_IN if value == default.value else given,))
+    return Settings(values)
