@@ -9,6 +9,7 @@ import sys
 from coopfile.cli.run import guarded, say, tell_backend, this_host
 from coopfile.engines.choose import HOST, NATIVE, Choice, choose
 from coopfile.find import directories
+from coopfile.plan.bind import expand
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def run_elsewhere(
 
     ``without`` names back ends that do not work here.
     """
-    choice = choose(plan, os.environ, without=without)
+    where = place(plan, project)
+    choice = choose(plan, where.environment, without=without)
     if choice.name == NATIVE:
         from coopfile.cli.run import run_native
 
@@ -52,7 +54,7 @@ def run_elsewhere(
     outcome = run(
         plan,
         choice.engine,
-        place(project),
+        where,
         tuple(options.command),
         timeout=timeout,
         tell=(lambda _: None) if options.quiet else say,
@@ -63,12 +65,16 @@ def run_elsewhere(
     return outcome.status
 
 
-def place(project: Project) -> Place:
+def place(plan: Plan, project: Project) -> Place:
     """Return where a project's plan is run."""
+    from coopfile.engines.call import own_environment
     from coopfile.engines.run import Place
 
     inputs, private = guarded(project)
-    return Place(this_host(project), inputs, private, directories(os.environ).state)
+    host = this_host(project)
+    writable = [host.workspace, *(os.path.realpath(expand(path, host.home)) for path in plan.files.write)]
+    environment = own_environment(os.environ, writable)
+    return Place(host, environment, inputs, private, directories(os.environ).state)
 
 
 def native_is_impossible() -> bool:

@@ -11,6 +11,8 @@ from coopfile.cli.elsewhere import place
 from coopfile.cli.options import request
 from coopfile.cli.run import prepare
 from coopfile.engines.choose import NATIVE, Choice, Tried, known, look, wanted
+from coopfile.engines.run import Place
+from coopfile.engines.run import prepare as prepare_container
 from coopfile.errors import CoopError
 from coopfile.find import Project, directories
 from coopfile.native.limits import KEYS
@@ -64,8 +66,10 @@ def main(options: argparse.Namespace) -> int:
     plan, project = compiled.plan, compiled.project
     taken = wanted(plan)
     names = sorted({*known(), *taken}, key=lambda name: (name not in taken, _place(name, taken)))
+    where = place(plan, project)
     backends = [
-        _examine(tried, tried.name in taken, plan, project) for tried in look(plan, names, os.environ)
+        _examine(tried, tried.name in taken, plan, project, where)
+        for tried in look(plan, names, where.environment)
     ]
     chosen = next((item for item in backends if item.taken and item.choice), None)
     on_host = chosen is None and plan.sandbox.fallback == "host"
@@ -81,7 +85,7 @@ def _place(name: str, taken: tuple[str, ...]) -> int:
     return taken.index(name) if name in taken else known().index(name)
 
 
-def _examine(tried: Tried, taken: bool, plan: Plan, project: Project) -> Backend:
+def _examine(tried: Tried, taken: bool, plan: Plan, project: Project, where: Place) -> Backend:
     """Try the plan on a back end, without running anything."""
     backend = Backend(tried.name, taken, tried.choice, tried.why, tried.remedy)
     try:
@@ -89,9 +93,7 @@ def _examine(tried: Tried, taken: bool, plan: Plan, project: Project) -> Backend
             return _native(backend, plan, project)
         if tried.choice is None or tried.choice.engine is None:
             return backend
-        from coopfile.engines.run import prepare as prepare_container
-
-        made = prepare_container(plan, tried.choice.engine, place(project), ("true",))
+        made = prepare_container(plan, tried.choice.engine, where, ("true",))
     except CoopError as error:
         return backend.replace(choice=None, why=error.message, remedy=error.remedy)
     limits = tuple(

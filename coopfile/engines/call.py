@@ -11,6 +11,7 @@ import signal
 import subprocess
 
 from coopfile.errors import CoopError
+from coopfile.plan.bind import inside
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -19,6 +20,20 @@ if TYPE_CHECKING:
 
 QUICK = 10.0  # seconds for what needs no work of the engine's but a busy machine
 MOST_SHOWN = 2000  # characters of an engine's message
+
+
+def own_environment(environment: Mapping[str, str], writable: Sequence[str]) -> dict[str, str]:
+    """Return the environment for an engine's own processes, which run outside every sandbox.
+
+    From PATH goes what a sandboxed command could have put a program into: directories
+    in or below ``writable`` (real paths), and those that depend on the current one.
+    """
+    kept = [
+        entry
+        for entry in environment.get("PATH", os.defpath).split(":")
+        if entry.startswith("/") and not any(inside(os.path.realpath(entry), root) for root in writable)
+    ]
+    return {**environment, "PATH": ":".join(kept)}
 
 
 class EngineError(CoopError):
@@ -52,6 +67,7 @@ class Call:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=None if environment is None else dict(environment),
+                cwd="/",
                 start_new_session=True,
             )
         except OSError as error:

@@ -61,11 +61,12 @@ def detect(environment: Mapping[str, str], names: Sequence[str] = NAMES) -> tupl
         except EngineError as error:
             calls[name] = Found(name, None, error.message, f"is {program} the {name} command?")
     return tuple(
-        call if isinstance(call, Found) else _result(name, call, deadline) for name, call in calls.items()
+        call if isinstance(call, Found) else _result(name, call, deadline, environment)
+        for name, call in calls.items()
     )
 
 
-def _result(name: str, call: Call, deadline: float) -> Found:
+def _result(name: str, call: Call, deadline: float, environment: Mapping[str, str]) -> Found:
     try:
         answer = call.answer(max(deadline - time.monotonic(), 0.001))
     except EngineError:
@@ -76,13 +77,13 @@ def _result(name: str, call: Call, deadline: float) -> Found:
         return Found(name, None, shown(answer.said), _REMEDIES[name])
     try:
         info = json.loads(answer.out)
-        engine = _READERS[name](call.argv[0], info)
+        engine = _READERS[name](call.argv[0], info, environment)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return Found(name, None, f"its `info` is not understood: {error}", "report this, with its version")
     return Found(name, engine)
 
 
-def _docker(program: str, info: Any) -> Engine:
+def _docker(program: str, info: Any, environment: Mapping[str, str]) -> Engine:
     """Read `docker info`: fields of moby's api/types/system.Info."""
     if info.get("OSType", "linux") != "linux":
         raise ValueError(f"it runs {info['OSType']} containers")
@@ -107,10 +108,22 @@ def _docker(program: str, info: Any) -> Engine:
         default_runtime=str(info.get("DefaultRuntime") or "runc"),
         limits=tuple(name for name, present in limits.items() if present),
         init=bool(info.get("InitBinary")),
+        seccomp="seccomp" in options,
+        proxies=_adds_proxies(environment),
     )
 
 
-def _podman(program: str, info: Any) -> Engine:
+def _adds_proxies(environment: Mapping[str, str]) -> bool:
+    """Tell whether Docker's command line adds the caller's proxies, credentials and all, to containers."""
+    directory = environment.get("DOCKER_CONFIG") or f"{environment.get('HOME', '')}/.docker"
+    try:
+        with open(f"{directory}/config.json", encoding="utf-8") as file:
+            return bool(json.load(file).get("proxies"))
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _podman(program: str, info: Any, environment: Mapping[str, str]) -> Engine:
     """Read `podman info`: fields of libpod/define.Info, whose names differ in case between versions."""
     host = info["host"]
     security = host.get("security") or {}
@@ -127,6 +140,7 @@ def _podman(program: str, info: Any) -> Engine:
         version=str((info.get("version") or {}).get("Version") or ""),
         rootless=rootless,
         selinux=bool(security.get("selinuxEnabled")),
+        seccomp=bool(security.get("seccompEnabled", True)),
         runtimes=(own,),
         runtime=None,
         default_runtime=own,

@@ -45,9 +45,13 @@ _FORWARDED = (
 
 
 class Place(Record):
-    """Where a plan is run: this machine, what guards need to know, and coop's own state."""
+    """Where a plan is run: this machine, what guards need to know, and coop's own state.
+
+    ``environment`` is that of the engine's own processes (``call.own_environment``).
+    """
 
     host: Host
+    environment: Mapping[str, str]
     inputs: tuple[str, ...]
     private: tuple[str, ...]
     state: str
@@ -90,7 +94,7 @@ def run(
     """
     ensure_streams()
     refuse_directories()
-    environment = dict(place.host.environment)
+    environment = place.environment
     token = secrets.token_hex(6)
     owner = guard.owner_label(token)
     images.ensure(plan, _facts(plan, engine, place), environment, tell)
@@ -100,7 +104,7 @@ def run(
         for hole in made.holes:
             raise CoopError(f"{hole.key}: {hole.text}", hole.remedy)
         check(made)
-        passed = {**environment, **dict(docker.variables(made, tuple(environment.items())))}
+        passed = {**environment, **dict(docker.variables(made, place.host.environment, environment))}
         guarding = guard.Guard(engine, owner, environment, placeholders.release)
     except BaseException:
         placeholders.release()

@@ -137,7 +137,7 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
         runtime=plan.sandbox.runtime or engine.runtime,
         terminal=request.terminal,
         holes=(*wider_network(plan, engine), *_unheld(() if request.held else missing)),
-        weakenings=(*weakened, *_limits(plan, engine), *unkept(plan)),
+        weakenings=(*weakened, *_limits(plan, engine), *_unfiltered(engine), *unkept(plan)),
         skipped=(*launch.skipped, *skipped),
     )
 
@@ -277,6 +277,13 @@ def _limits(plan: Plan, engine: Engine) -> list[Weakening]:
     text = "held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together"
     found.append(Weakening("limits.tmp", text, "limits.memory bounds them all: they are in memory"))
     return found
+
+
+def _unfiltered(engine: Engine) -> list[Weakening]:
+    if engine.seccomp or engine.name == "apple":
+        return []
+    text = f"this {engine.name} filters no system calls: its kernel, or its configuration, has no seccomp"
+    return [Weakening("seccomp", text, "a kernel with CONFIG_SECCOMP_FILTER")]
 
 
 def _literals(launch: Launch) -> tuple[tuple[str, str], ...]:

@@ -15,7 +15,7 @@ from coopfile.render.container import HOSTNAME, STOP_GRACE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from coopfile.plan.bind import Mount
     from coopfile.render.container import Container, Scratch
@@ -43,7 +43,8 @@ def keep(container: Container) -> Argv:
 
 def start(container: Container, identifier: str) -> Argv:
     """Return the argv that starts a made container with the caller's streams and waits for its end."""
-    return (*_program(container), "start", "--attach", "--interactive", _checked(identifier))
+    keys = ["--detach-keys", _NO_DETACHING] if container.terminal else []
+    return (*_program(container), "start", "--attach", "--interactive", *keys, _checked(identifier))
 
 
 def execute(container: Container) -> Argv:
@@ -124,8 +125,9 @@ def _options(container: Container) -> list[str]:
     if engine.selinux:
         argv += ["--security-opt", "label=disable"]
     argv += ["--read-only", "--ipc", "private", "--log-driver", "none"]
+    argv.append("--no-healthcheck")
     if engine.name == "podman":
-        argv.append("--read-only-tmpfs=false")
+        argv += ["--read-only-tmpfs=false", "--http-proxy=false", "--image-volume", "ignore"]
     argv += ["--network", "bridge" if container.network == "veth" else container.network]
     for port in container.publish:
         argv += ["--publish", str(port)]
@@ -177,6 +179,10 @@ def _bind(mount: Mount) -> str:
 
 def _environment(container: Container) -> list[str]:
     argv = []
+    if container.engine.proxies:
+        given = {name for name, _ in (*container.environment, *container.inherited)}
+        for name in sorted(_PROXIES - given):
+            argv += ["--env", f"{name}="]
     for name, value in container.environment:
         argv += ["--env", f"{name}={value}"]
     for name, _ in container.inherited:
@@ -184,27 +190,33 @@ def _environment(container: Container) -> list[str]:
     return argv
 
 
-def variables(container: Container, environment: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+def variables(
+    container: Container, values: Mapping[str, str], environment: Mapping[str, str]
+) -> tuple[tuple[str, str], ...]:
     """Return what the engine's own process needs in its environment to pass the inherited variables on.
 
-    ``environment`` is that process's environment without them. Raises CoopError for a
-    variable that the engine itself would act on.
+    ``values`` is the host's environment and ``environment`` that process's own. Raises
+    CoopError for a variable that the engine itself would act on.
     """
-    values = dict(environment)
     passed = []
     for name, host in container.inherited:
-        value = values.get(host)
-        if value is None:
-            continue
-        if name != host and (name in values or name.startswith(_ACTED_ON)):
+        value = values[host]
+        if environment.get(name) != value and (name in environment or name.startswith(_ACTED_ON)):
             raise CoopError(
                 f"env.{name}: {container.engine.name} itself would act on the value of {host}",
-                f'call it the same inside and outside: {name} = {{ host = "{name}" }}',
+                "give it another name, or use the native back end",
             )
         passed.append((name, value))
     return tuple(passed)
 
 
+# Keys that nobody presses: else the engine keeps ^P for itself, and ^P^Q abandons the command.
+_NO_DETACHING = "ctrl-^,ctrl-_,ctrl-^,ctrl-_"
+_PROXIES = frozenset(
+    name
+    for upper in ("ALL_PROXY", "FTP_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
+    for name in (upper, upper.lower())
+)
 # Prefixes of what changes how an engine's command line, or the loader, works.
 _ACTED_ON = (
     "ALL_PROXY",

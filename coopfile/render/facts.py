@@ -29,6 +29,8 @@ class Engine(Record):
     the OCI runtime to ask for, where it is not to be ``default_runtime``; ``limits`` are
     those of LIMITS that it can hold; ``init`` whether it has a program for PID 1, and
     ``init_path`` which one to name where its own would hide the command's exit status.
+    ``seccomp`` tells whether it filters system calls; ``proxies`` whether its command
+    line gives containers the caller's proxy settings unless told not to.
     """
 
     name: str
@@ -43,6 +45,8 @@ class Engine(Record):
     limits: tuple[str, ...] = LIMITS
     init: bool = True
     init_path: str | None = None
+    seccomp: bool = True
+    proxies: bool = False
 
 
 class Entry(Record):
