@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from coopfile.plan.model import Plan
     from coopfile.render.container import Container
 
+# Weaker in every container; `coop status` tells.
+_ALWAYS = ("limits.tmp", "session.persist")
 _NOT_ISOLATED = "NOT SANDBOXED: no back end can enforce the plan, and sandbox.fallback is host"
 
 
@@ -74,7 +76,8 @@ def place(plan: Plan, project: Project) -> Place:
     host = this_host(project)
     writable = [host.workspace, *(os.path.realpath(expand(path, host.home)) for path in plan.files.write)]
     environment = own_environment(os.environ, writable)
-    return Place(host, environment, inputs, private, directories(os.environ).state)
+    own = directories(os.environ)
+    return Place(host, environment, inputs, private, own.state, own.cache)
 
 
 def native_is_impossible() -> bool:
@@ -87,8 +90,8 @@ def native_is_impossible() -> bool:
 def _tell(choice: Choice, made: Container, verbose: int) -> None:
     tell_backend(choice.title)
     for weakening in made.weakenings:
-        if weakening.key == "session.persist" and not verbose:
-            continue  # every plan has it; `coop status` tells
+        if weakening.key in _ALWAYS and not verbose:
+            continue
         say(f"weaker than the plan: {weakening.key}: {weakening.text}")
         if verbose and weakening.remedy:
             say(f"  to have it: {weakening.remedy}")

@@ -75,6 +75,11 @@ class Call:
 
     def answer(self, seconds: float, given: bytes | None = None) -> Answer:
         """Return what came of it; raises EngineError when it takes longer than ``seconds``."""
+        status, out, said = self.bytes(seconds, given)
+        return Answer(status, out.decode("utf-8", "replace"), said.decode("utf-8", "replace"))
+
+    def bytes(self, seconds: float, given: bytes | None = None) -> tuple[int, bytes, bytes]:
+        """Return the exit status and both streams as they are; raises as ``answer``."""
         try:
             out, said = self._process.communicate(given, timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -87,9 +92,7 @@ class Call:
         except BaseException:
             self.abandon()
             raise
-        return Answer(
-            self._process.returncode, out.decode("utf-8", "replace"), said.decode("utf-8", "replace")
-        )
+        return self._process.returncode, out, said
 
     def abandon(self) -> None:
         """End the call and all that it started."""
@@ -112,6 +115,14 @@ def ask(
     """Make a call, give it ``given`` on standard input, and wait for its answer."""
     stdin = None if given is None else subprocess.PIPE
     return Call(argv, environment, stdin).answer(seconds, given)
+
+
+def ask_bytes(
+    argv: Sequence[str], seconds: float = QUICK, environment: Mapping[str, str] | None = None
+) -> tuple[int, bytes]:
+    """Make a call; return its exit status and what it printed, as it is."""
+    status, out, _ = Call(argv, environment).bytes(seconds)
+    return status, out
 
 
 def must(

@@ -8,7 +8,7 @@ import secrets
 import signal
 import time
 
-from coopfile.engines import collect, guard, images
+from coopfile.engines import accounts, collect, guard, images
 from coopfile.engines.call import EngineError, ask, must, shown
 from coopfile.errors import CoopError
 from coopfile.native.placeholders import Placeholders
@@ -17,7 +17,7 @@ from coopfile.native.terminal import Saved
 from coopfile.plan.bind import bind, fences
 from coopfile.record import Record
 from coopfile.render import docker
-from coopfile.render.container import STOP_GRACE, Request, container
+from coopfile.render.container import STOP_GRACE, Request, container, identify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Place(Record):
     inputs: tuple[str, ...]
     private: tuple[str, ...]
     state: str
+    cache: str
 
 
 def prepare(
@@ -65,11 +66,23 @@ def prepare(
     *,
     owner: str | None = None,
     token: str = "run",
+    known: str = "",
 ) -> Container:
-    """Return the container of a plan on this machine; nothing but the masks is made."""
+    """Return the container of a plan on this machine; nothing but the masks is made.
+
+    ``known`` is ``Facts.accounts``.
+    """
     terminal = os.isatty(0) and os.isatty(1)
     request = Request(argv, token=token, owner=owner, terminal=terminal, held=True)
-    return container(plan, _facts(plan, engine, place), request)
+    return container(plan, _facts(plan, engine, place).replace(accounts=known), request)
+
+
+def _accounts(plan: Plan, engine: Engine, place: Place, image: str, owner: str) -> str:
+    """Return a directory of account files, where the image cannot know the user; Podman adds them itself."""
+    launch, _, _ = identify(plan, place.host, engine)
+    if plan.base.image is None or launch.uid == 0 or engine.name == "podman":
+        return ""
+    return accounts.ensure(engine, image, launch, place.environment, owner, place.cache)
 
 
 def _facts(plan: Plan, engine: Engine, place: Place) -> Facts:
@@ -97,10 +110,11 @@ def run(
     environment = place.environment
     token = secrets.token_hex(6)
     owner = guard.owner_label(token)
-    images.ensure(plan, _facts(plan, engine, place), environment, tell)
+    image = images.ensure(plan, _facts(plan, engine, place), environment, tell)
+    known = _accounts(plan, engine, place, image, owner)
     placeholders = _hold(plan, place)
     try:
-        made = prepare(plan, engine, place, argv, owner=owner, token=token)
+        made = prepare(plan, engine, place, argv, owner=owner, token=token, known=known)
         for hole in made.holes:
             raise CoopError(f"{hole.key}: {hole.text}", hole.remedy)
         check(made)

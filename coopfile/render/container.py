@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from coopfile.language.items import PublishedPort
-    from coopfile.plan.bind import Fence, Launch
+    from coopfile.plan.bind import Fence, Host, Launch
     from coopfile.plan.model import Plan
     from coopfile.render.facts import Engine, Facts
 
@@ -105,8 +105,7 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
     engine = facts.engine
     assert engine is not None
     refuse(plan, facts.system, engine)
-    user, identities, weakened = _identity(plan, facts, engine)
-    launch = bind(plan.replace(session=plan.session.replace(user=user)), facts.host, request.argv)
+    launch, identities, weakened = identify(plan, facts.host, engine, request.argv)
     if not launch.argv[0]:
         raise CoopError("the name of the program is empty")
     mounts, skipped = _mounts(launch, facts)
@@ -114,6 +113,11 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
     missing: list[str] = []
     guards = [guard for fence in fenced for guard in _guards(fence, facts, missing)]
     tools = [Mount(entry.content, entry.path, False) for entry in facts.tools if entry.kind == "bind"]
+    accounts = (
+        [Mount(f"{facts.accounts}/{name}", f"/etc/{name}", False) for name in ("passwd", "group")]
+        if facts.accounts
+        else []
+    )
     return Container(
         engine=engine,
         name=_name(facts.host.workspace, request.token),
@@ -125,7 +129,7 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
         identities=identities,
         environment=_literals(launch),
         inherited=launch.inherited,
-        mounts=(*tools, *_outermost_first(mounts), *_outermost_first(guards)),
+        mounts=(*tools, *accounts, *_outermost_first(mounts), *_outermost_first(guards)),
         scratch=_scratch(launch),
         shm=plan.limits.tmp,
         network=plan.network.mode,
@@ -166,13 +170,20 @@ def wider_network(plan: Plan, engine: Engine) -> list[Weakening]:
     return [Weakening("network.mode", text, 'network.mode = "none"')]
 
 
-def _identity(plan: Plan, facts: Facts, engine: Engine) -> tuple[str, str | None, list[Weakening]]:
-    """Return who the caller is inside (root or me), the engine's id mapping, and what that weakens.
+def identify(
+    plan: Plan, host: Host, engine: Engine, argv: tuple[str, ...] = ()
+) -> tuple[Launch, str | None, list[Weakening]]:
+    """Return the launch as who the caller can be inside, the engine's id mapping, and what that weakens.
 
     Files that the sandbox makes have to be the caller's: on a rootful engine ids are
     the same inside and outside, on a rootless one root inside is the caller.
     """
-    wanted, caller = plan.session.user, facts.host.uid
+    user, mapping, weakened = _identity(plan.session.user, host.uid, engine)
+    return bind(plan.replace(session=plan.session.replace(user=user)), host, argv), mapping, weakened
+
+
+def _identity(wanted: str, caller: int, engine: Engine) -> tuple[str, str | None, list[Weakening]]:
+    """Return root or me, the user namespace mode, and what of the plan's session.user that weakens."""
     if engine.name == "apple":
         return wanted, None, []
     if engine.rootless:

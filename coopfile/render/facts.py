@@ -71,6 +71,7 @@ class Facts(Record):
     plan to what they lead to, where that differs. ``inputs`` are what the plan was made
     of and ``private`` coop's own state. ``masks`` is a directory with an empty ``file``
     and an empty ``directory`` that nobody may open: they stand in for what is hidden.
+    ``accounts`` is a directory with a ``passwd`` and a ``group`` to mount over an image's.
     ``temporary`` are the directories for temporary
     files that host processes share.
     """
@@ -86,6 +87,7 @@ class Facts(Record):
     temporary: tuple[str, ...] = ()
     tools: tuple[Entry, ...] = ()
     masks: str = ""
+    accounts: str = ""
 
     def real_path(self, path: str) -> str:
         """Return what a path of the plan leads to on the host."""

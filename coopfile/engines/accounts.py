@@ -1,0 +1,99 @@
+"""Account files for images that do not know the caller's ids: the image's own, and one line more.
+
+Without one, programs that look up who they are (ssh, whoami) fail. The files are
+mounted over the image's; nothing in the image is run, and no capability is needed, as
+making the user at the start of each run would.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+
+from coopfile.engines.call import QUICK, ask_bytes, must
+from coopfile.errors import CoopError
+from coopfile.render import docker
+from coopfile.render.container import LABEL_MANAGED, LABEL_OWNER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from coopfile.plan.bind import Launch
+    from coopfile.render.facts import Engine
+
+FILES = ("passwd", "group")
+_LARGEST = 1 << 20
+
+
+def ensure(
+    engine: Engine, image: str, launch: Launch, environment: Mapping[str, str], owner: str, cache: str
+) -> str:
+    """Return a directory with ``passwd`` and ``group`` for a launch in an image, made if it is not there."""
+    what = f"the accounts of {image} cannot be read"
+    argv = (engine.program, "image", "inspect", "--format", "{{.Id}}", image)
+    identifier = must(what, argv, QUICK, environment).strip()
+    key = "\0".join((identifier, launch.user, str(launch.uid), str(launch.gid), launch.home))
+    directory = f"{cache}/accounts/{hashlib.sha256(key.encode()).hexdigest()[:24]}"
+    if all(os.path.exists(f"{directory}/{name}") for name in FILES):
+        return directory
+    texts = _read(engine, image, environment, owner, what)
+    lines = {
+        "passwd": f"{launch.user}:x:{launch.uid}:{launch.gid}:{launch.user}:{launch.home}:/bin/sh",
+        "group": f"{launch.user}:x:{launch.gid}:",
+    }
+    _write(directory, {name: _with(texts[name], lines[name]) for name in FILES})
+    return directory
+
+
+def _read(
+    engine: Engine, image: str, environment: Mapping[str, str], owner: str, what: str
+) -> dict[str, str]:
+    """Return the image's account files, from a container that is never started."""
+    labels = ("--label", f"{LABEL_MANAGED}=true", "--label", f"{LABEL_OWNER}={owner}")
+    create = (engine.program, "create", "--pull", "never", *labels, "--entrypoint", "", image, "true")
+    container = must(what, create, QUICK, environment).strip().splitlines()[-1]
+    try:
+        return {name: _copied(engine, container, name, environment) for name in FILES}
+    finally:
+        must(what, docker.remove(engine, container), QUICK, environment)
+
+
+def _copied(engine: Engine, container: str, name: str, environment: Mapping[str, str]) -> str:
+    argv = (engine.program, "cp", "--follow-link", f"{container}:/etc/{name}", "-")
+    status, data = ask_bytes(argv, QUICK, environment)
+    if status != 0:
+        return ""  # an image without accounts
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+            member = tar.next()
+            file = tar.extractfile(member) if member is not None and member.isfile() else None
+            return file.read(_LARGEST).decode("utf-8", "surrogateescape") if file else ""
+    except (tarfile.TarError, OSError):
+        return ""
+
+
+def _with(text: str, line: str) -> str:
+    """Return an account file with our line first, and none that has its name or its id."""
+    name, _, number = line.split(":")[:3]
+    others = [
+        other
+        for other in text.splitlines()
+        if other.split(":")[0] != name and other.split(":")[2:3] != [number]
+    ]
+    return "\n".join([line, *others, ""])
+
+
+def _write(directory: str, texts: Mapping[str, str]) -> None:
+    try:
+        os.makedirs(directory, mode=0o755, exist_ok=True)
+        for name, text in texts.items():
+            partial = f"{directory}/{name}.{os.getpid()}"
+            with open(partial, "x", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(text)
+                os.fchmod(file.fileno(), 0o644)
+            os.replace(partial, f"{directory}/{name}")
+    except OSError as error:
+        raise CoopError(f"{directory} cannot be written: {error.strerror}") from None
