@@ -1,6 +1,7 @@
 """Which container engines this machine has, what they can do, and why others cannot be used.
 
 All are asked at once and get one second together: a daemon that hangs costs no more.
+An engine that is the only one asked for gets longer, since there is no other to turn to.
 """
 
 from __future__ import annotations
@@ -21,12 +22,17 @@ if TYPE_CHECKING:
 
 NAMES = ("docker", "podman")
 WITHIN = 1.0  # seconds for all
+ALONE = 5.0  # seconds for the only one
 NAMESPACE, USERSPACE_KERNEL, VM = "namespace", "userspace-kernel", "vm"
 ISOLATION = (NAMESPACE, USERSPACE_KERNEL, VM)  # the weakest first
 
 # Runtimes by the names that their installers register them with.
 _RUNTIMES = {"runsc": USERSPACE_KERNEL, "krun": VM, "io.containerd.runsc.v1": USERSPACE_KERNEL}
 _VM_PREFIXES = ("kata", "io.containerd.kata")
+
+
+class _DownError(Exception):
+    """An engine's command line answers, but the engine does not."""
 
 
 class Found(Record):
@@ -49,7 +55,8 @@ def isolation(runtime: str | None) -> str:
 
 def detect(environment: Mapping[str, str], names: Sequence[str] = NAMES) -> tuple[Found, ...]:
     """Ask engines of this machine, by PATH and the engines' own variables, what they can do."""
-    deadline = time.monotonic() + WITHIN
+    within = ALONE if len(names) == 1 else WITHIN
+    deadline = time.monotonic() + within
     calls: dict[str, Call | Found] = {}
     for name in names:
         program = shutil.which(name, path=environment.get("PATH", os.defpath))
@@ -70,14 +77,14 @@ def _result(name: str, call: Call, deadline: float, environment: Mapping[str, st
     try:
         answer = call.answer(max(deadline - time.monotonic(), 0.001))
     except EngineError:
-        return Found(
-            name, None, f"did not answer within {WITHIN:g} s", f"is it well? try: {call.argv[0]} info"
-        )
+        return Found(name, None, "did not answer in time", f"is it well? try: {call.argv[0]} info")
     if answer.status != 0:
         return Found(name, None, shown(answer.said), _REMEDIES[name])
     try:
         info = json.loads(answer.out)
         engine = _READERS[name](call.argv[0], info, environment)
+    except _DownError as error:  # Docker's older command lines end with 0 all the same
+        return Found(name, None, str(error), _REMEDIES[name])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return Found(name, None, f"its `info` is not understood: {error}", "report this, with its version")
     return Found(name, engine)
@@ -85,6 +92,9 @@ def _result(name: str, call: Call, deadline: float, environment: Mapping[str, st
 
 def _docker(program: str, info: Any, environment: Mapping[str, str]) -> Engine:
     """Read `docker info`: fields of moby's api/types/system.Info."""
+    errors = info.get("ServerErrors") or ()
+    if errors or not info.get("ServerVersion"):
+        raise _DownError(shown(" ".join(errors)))
     if info.get("OSType", "linux") != "linux":
         raise ValueError(f"it runs {info['OSType']} containers")
     # Security options are texts such as name=seccomp,profile=default.
