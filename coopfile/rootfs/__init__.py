@@ -1,0 +1,1 @@
+"""Root file systems on disk: images, layers, stages, and the store that keeps them."""
