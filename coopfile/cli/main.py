@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn
 
-VERBS = ("init", "run", "plan", "check", "why", "allow", "status", "schema", "completion")
+VERBS = ("init", "run", "plan", "check", "why", "allow", "status", "render", "schema", "completion")
 
 _ABOUT = "Run AI agents and any other untrusted command in the sandbox that a Coopfile describes."
 _EPILOG = """examples:

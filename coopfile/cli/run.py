@@ -69,7 +69,7 @@ def execute(options: RunOptions) -> int:
     timeout = None if options.timeout is None else _seconds(options.timeout)
     project = find(options.directory, options.file, os.environ)
     plan = recall(project, options)
-    _check_access(plan)
+    check_access(plan)
     if not _is_native(plan):
         from coopfile.cli.elsewhere import run_elsewhere
 
@@ -194,7 +194,7 @@ def _seconds(text: str) -> float:
         raise UsageError(f"--timeout: {error.message}", error.help) from None
 
 
-def _check_access(plan: Plan) -> None:
+def check_access(plan: Plan) -> None:
     """Refuse a user whose trust does not let them run commands (design section 11)."""
     if plan.access is None:
         return

@@ -1,0 +1,72 @@
+: <<'#'
+# coop: run with docker, isolation userspace-kernel
+# plan sha256:5fad724973e215954954a70144dec576c4556288ee165874a95f51dc93564c19
+# GIVES MORE THAN THE PLAN: workspace.protect: 21 protected paths do not exist and can be made: /home/you/shop/.claude/agents, /home/you/shop/.claude/commands, /home/you/shop/.claude/hooks, /home/you/shop/.claude/settings.json, /home/you/shop/.claude/settings.local.json, /home/you/shop/.claude/skills, /home/you/shop/.codex, /home/you/shop/.cursor, /home/you/shop/.devcontainer, /home/you/shop/.envrc, /home/you/shop/.gemini, /home/you/shop/.git/commondir, /home/you/shop/.git/config.worktree, /home/you/shop/.git/modules, /home/you/shop/.gitmodules, /home/you/shop/.husky, /home/you/shop/.idea, /home/you/shop/.mcp.json, /home/you/shop/.vscode, /home/you/shop/Coopfile.local, /home/you/shop/Coopfile.lock (instead: `coop run` holds their place meanwhile)
+# weaker than the plan: session.user: inside, you are user 1000 as outside: this docker is run by root, and shares its ids (instead: a rootless docker)
+# weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together (instead: limits.memory bounds them all: they are in memory)
+# weaker than the plan: session.persist: .claude below the home: thrown away at the end like the rest of it (instead: keep what has to last in the workspace)
+#
+
+mkdir -p /home/you/.local/state/coop/masks/directory && { [ -e /home/you/.local/state/coop/masks/file ] || : >/home/you/.local/state/coop/masks/file; } \
+  && chmod 000 /home/you/.local/state/coop/masks/file /home/you/.local/state/coop/masks/directory
+
+docker image inspect localhost/coop/fedora:0f25f3accebae409409d5ac4 >/dev/null 2>&1 || docker build \
+  --tag localhost/coop/fedora:0f25f3accebae409409d5ac4 \
+  --pull=false \
+  --network none - <<'DOCKERFILE'
+# Rendered by coop. Each line is a layer; nothing is copied in: docker build - < Dockerfile
+# docker.io/library/fedora:42
+FROM docker.io/library/fedora:42
+USER 0:0
+WORKDIR /
+
+# packages.dnf
+RUN ["/bin/sh", "-c", "--", "command -v dnf >/dev/null || { echo 'coop: packages.dnf: dnf is not in this image: use an image of Fedora or its kin, or another manager' >&2; exit 127; }; dnf install -y --setopt=install_weak_deps=False gcc make && dnf clean all && rm -rf /var/cache/dnf /var/cache/libdnf5"]
+DOCKERFILE
+
+docker run \
+  --rm \
+  --name coop-shop-run \
+  --interactive \
+  --pull never \
+  --hostname coop \
+  --label coop.managed=true \
+  --label coop.plan=sha256:5fad724973e215954954a70144dec576c4556288ee165874a95f51dc93564c19 \
+  --init \
+  --runtime runsc \
+  --user 1000:1000 \
+  --cap-drop ALL \
+  --security-opt no-new-privileges \
+  --read-only \
+  --ipc private \
+  --log-driver none \
+  --no-healthcheck \
+  --network none \
+  --ulimit core=1:1 \
+  --memory 1073741824b \
+  --memory-swap 1073741824b \
+  --pids-limit 128 \
+  --tmpfs /tmp:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
+  --tmpfs /var/tmp:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
+  --tmpfs /run:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
+  --tmpfs /home/you:rw,exec,nosuid,nodev,size=536870912,mode=700,uid=1000,gid=1000 \
+  --shm-size 536870912b \
+  --mount type=bind,source=/home/you/shop,target=/workspace,bind-propagation=rprivate \
+  --mount type=bind,source=/home/you/.local/state/coop/masks/file,target=/workspace/.env,bind-propagation=rprivate,readonly \
+  --mount type=bind,source=/home/you/.local/state/coop/masks/directory,target=/workspace/secrets,bind-propagation=rprivate,readonly \
+  --mount type=bind,source=/home/you/shop/.git,target=/workspace/.git,bind-propagation=rprivate \
+  --mount type=bind,source=/home/you/shop/Coopfile,target=/workspace/Coopfile,bind-propagation=rprivate,readonly \
+  --mount type=bind,source=/home/you/shop/.git/config,target=/workspace/.git/config,bind-propagation=rprivate,readonly \
+  --mount type=bind,source=/home/you/shop/.git/hooks,target=/workspace/.git/hooks,bind-propagation=rprivate,readonly \
+  --workdir /workspace/src \
+  --env COOP_CREATED=1700000000 \
+  --env COOP_WORKSPACE=/workspace \
+  --env HOME=/home/you \
+  --env LANG=C.UTF-8 \
+  --env LOGNAME=you \
+  --env PWD=/workspace/src \
+  --env SHELL=/bin/sh \
+  --env TERM=xterm-256color \
+  --env USER=you \
+  --entrypoint '' \
+  localhost/coop/fedora:0f25f3accebae409409d5ac4 /bin/sh

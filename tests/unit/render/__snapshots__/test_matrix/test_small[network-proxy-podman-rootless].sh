@@ -1,0 +1,2 @@
+error: network.mode = "proxy" is not there yet
+help: use "none" or "host"
