@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import posixpath
 import sys
@@ -241,9 +242,11 @@ def _seatbelt(options: argparse.Namespace, plan: Plan, facts: Facts, command: tu
     from coopfile.render import script, seatbelt
 
     launch = bind(plan, facts.host, command)
-    path = f"{posixpath.dirname(facts.masks)}/{seatbelt.tag(plan)}.sb"
     own = plan.sandbox.profile not in seatbelt.PROFILES
     text = None if own else seatbelt.profile(plan, launch, facts)
+    # By its content: it depends on the machine and the workspace too, and stays what it is while in use.
+    name = hashlib.sha256((text or "").encode()).hexdigest()[:24]
+    path = f"{posixpath.dirname(facts.masks)}/{name}.sb"
     argv = seatbelt.argv(plan, launch, facts, path)
     weakenings = seatbelt.weakenings(plan, launch, facts)
     skipped = seatbelt.skipped(launch, facts)
