@@ -6,15 +6,16 @@ PYTHON_IN := $(VENV)/bin/python
 PYTEST := $(PYTHON_IN) -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run setup-system demo test check lint types unit kernel wheel pythons bench docs format clean
+.PHONY: help setup setup-run setup-system demo test check lint types unit kernel containers conformance wheel \
+        pythons bench docs format clean
 
 help: ## show this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup-run ## run a real command in the sandbox of examples/Coopfile, and try to get out
 	@$(PYTHON_IN) scripts/demo.py
 
-test: setup-system check kernel wheel ## everything: checks, then tests on this machine's kernel, then the wheel
+test: setup-system check kernel containers wheel ## everything: checks, this machine's kernel, its engines, the wheel
 
 check: lint types unit ## lint, types and unit tests: no root, no network, no namespaces
 
@@ -30,6 +31,12 @@ unit: setup
 
 kernel: setup setup-system ## the tests that run real sandboxes
 	$(PYTEST) -q -n 2 tests/native tests/attacks
+
+containers: setup setup-system ## the tests that run real container engines, on sockets and stores of their own
+	$(PYTEST) -q -n 2 tests/containers
+
+conformance: setup ## print what each back end does with the same probes
+	@$(PYTHON_IN) scripts/conformance.py
 
 wheel: setup ## build the wheel and run coop from it
 	$(PYTEST) -q tests/wheel
