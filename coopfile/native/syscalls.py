@@ -144,6 +144,11 @@ def pivot_root(new_root: str, put_old: str) -> None:
     call("pivot_root", _NUMBERS[MACHINE]["pivot_root"], os.fsencode(new_root), os.fsencode(put_old))
 
 
+def syncfs(descriptor: int) -> None:
+    """Write what a file system has not written yet: syncfs(2)."""
+    _libc_call("syncfs", descriptor)
+
+
 def open_tree(directory: int, path: str = "", *, recursive: bool = True) -> int:
     """Return a descriptor of a detached copy of the mount at a path: open_tree(2).
 
