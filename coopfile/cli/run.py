@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from coopfile.cli.options import RunOptions
     from coopfile.compile import Compiled
     from coopfile.find import Project
-    from coopfile.plan.bind import Weakening
     from coopfile.native.runner import Prepared
-    from coopfile.plan.bind import Launch
+    from coopfile.plan.bind import Launch, Weakening
     from coopfile.plan.model import Plan
 
 SUMMARY = "run a command in the sandbox: one given after --, else the agent, else a shell"

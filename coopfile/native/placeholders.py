@@ -19,7 +19,6 @@ import os
 import stat
 
 from coopfile.errors import CoopError
-from coopfile.native import syscalls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,9 +96,8 @@ class Placeholders:
                 continue
             directories[walked] = None
             try:
-                descriptor = syscalls.openat2(
-                    parent, name, syscalls.O_PATH | os.O_NOFOLLOW, syscalls.RESOLVE_NO_SYMLINKS
-                )
+                # Of a single name O_NOFOLLOW opens a link itself.
+                descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
             except FileNotFoundError:
                 self._hold(parent, name, content)
                 return
