@@ -10,13 +10,15 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
+from bench import dockerd
 from bench.measure import Subject
 from coopfile.record import Record
 
-_TIMEOUT = 60
+_TIMEOUT = 120
 _IMAGE = "localhost/coop-bench:latest"
+_SRT = "@anthropic-ai/sandbox-runtime"
 
 
 class UnavailableError(Exception):
@@ -51,11 +53,17 @@ def _tool(name: str) -> str:
     return found
 
 
-def _call(*argv: str) -> str:
+def _call(*argv: str, environment: Mapping[str, str] | None = None) -> str:
     """Run a preparing command; its failure is a reason to skip."""
     try:
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT, check=False
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT,
+            check=False,
+            env=environment,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnavailableError(f"{os.path.basename(argv[0])}: {error}") from None
@@ -131,16 +139,27 @@ def podman(place: Place) -> Subject:
 
 
 def docker(place: Place) -> Subject:
-    """Return docker, when its daemon answers."""
+    """Return docker, with a daemon of its own where one can be started, else with one that answers."""
     program = _tool("docker")
-    if not json.loads(_call(program, "info", "--format", "{{json .}}")).get("ServerVersion"):
-        raise UnavailableError("no daemon answers")
+    environment = _environment(place)
+    lacking = dockerd.needs()
+    if lacking is None:
+        try:
+            where = place.cleanup.enter_context(dockerd.daemon(os.path.join(place.scratch, "docker")))
+        except dockerd.DaemonError as error:
+            raise UnavailableError(str(error)) from None
+        environment.update(where)
+    else:
+        try:
+            _call(program, "version", "--format", "{{.Server.Version}}")
+        except UnavailableError as error:
+            raise UnavailableError(f"{lacking}, and none answers: {error}") from None
     image = "coop-bench:latest"
-    _call(program, "import", _image(place), image)
-    place.cleanup.callback(_quietly, program, "image", "rm", "--force", image)
+    _call(program, "import", _image(place), image, environment=environment)
+    place.cleanup.callback(_quietly, program, "image", "rm", "--force", image, environment=environment)
     argv = (program, "run", "--rm", "--network", "none", image, "/bin/true")
-    _call(*argv)
-    return Subject("docker", "docker run", argv, place.project, _environment(place))
+    _call(*argv, environment=environment)
+    return Subject("docker", "docker run", argv, place.project, environment)
 
 
 def runsc(place: Place) -> Subject:
@@ -174,9 +193,20 @@ def runsc(place: Place) -> Subject:
 
 
 def srt(place: Place) -> Subject:
-    """Return Anthropic's sandbox-runtime."""
-    argv = (_tool("srt"), "true")
-    _call(*argv)
+    """Return Anthropic's sandbox-runtime, fetched by npm where it is not installed."""
+    for name in ("bwrap", "socat", "rg"):
+        if not shutil.which(name):
+            raise UnavailableError(f"{name} is not installed")
+    program = shutil.which("srt")
+    if program is None:
+        if not shutil.which("npm"):
+            raise UnavailableError("neither srt nor npm is installed")
+        place_of_it = os.path.join(place.scratch, "srt")
+        cache = os.path.join(place.scratch, "npm-cache")
+        _call("npm", "install", "--prefix", place_of_it, "--cache", cache, "--no-audit", "--no-fund", _SRT)
+        program = os.path.join(place_of_it, "node_modules", ".bin", "srt")
+    argv = (program, "true")
+    _call(*argv, environment=_environment(place))
     return Subject("srt", "srt true", argv, place.project, _environment(place))
 
 
@@ -211,9 +241,9 @@ def _image(place: Place) -> str:
     return archive
 
 
-def _quietly(*argv: str) -> None:
+def _quietly(*argv: str, environment: Mapping[str, str] | None = None) -> None:
     with contextlib.suppress(UnavailableError):
-        _call(*argv)
+        _call(*argv, environment=environment)
 
 
 @contextlib.contextmanager

@@ -29,10 +29,11 @@ class Record:
     _fields: tuple[str, ...] = ()
 
     def __init_subclass__(cls) -> None:
-        own = tuple(
-            name for name in cls.__annotations__ if not name.startswith("_") and name not in cls._fields
+        known = cls._fields
+        cls._fields = (
+            *known,
+            *[name for name in cls.__annotations__ if name[0] != "_" and name not in known],
         )
-        cls._fields = cls._fields + own
 
     def __init__(self, *values: Any, **named: Any) -> None:
         fields = self._fields

@@ -128,8 +128,7 @@ def _below(place: tuple[str, str], path: str) -> str | None:
 
 def _read(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
+        return os.fsdecode(syscalls.read_file(path))
     except OSError:
         return ""
 

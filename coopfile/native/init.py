@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import resource
 
 from coopfile.errors import CoopError
 from coopfile.native import landlock, namespaces, report, seccomp, signals, syscalls
@@ -80,7 +79,7 @@ def _run(start: Start) -> int:
     _lock_in(start)
     syscalls.close_but((0, 1, 2, start.report, start.ended))
     table = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
-    mounts = _mounts(table)
+    mounts = syscalls.read_all(table)
     _limit_resources(start.enforcement.rlimits)
     os.umask(callers_umask)
     command = _spawn(start)
@@ -93,30 +92,30 @@ def _run(start: Start) -> int:
 
 def _take_own_name() -> None:
     """Overwrite coop's command line in /proc/1/cmdline: it names paths of the host."""
-    with open("/proc/self/stat", "rb") as file:
-        fields = file.read().rpartition(b") ")[2].split()
+    fields = syscalls.read_file("/proc/self/stat").rpartition(b") ")[2].split()
     start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end: proc_pid_stat(5)
     if start:
         syscalls.overwrite(start, b"coop".ljust(end - start, b"\0")[: end - start])
 
 
-def _mounts(table: int) -> set[tuple[str, str]]:
-    """Return number and place of every mount in the sandbox: proc_pid_mountinfo(5).
-
-    Nobody inside can change them; one is gone when the host replaced what it guarded.
-    """
-    os.lseek(table, 0, os.SEEK_SET)
-    text = b""
-    while chunk := os.read(table, 65536):
-        text += chunk
+def _mounts(text: bytes) -> set[tuple[str, str]]:
+    """Return number and place of every mount in a table: proc_pid_mountinfo(5)."""
     fields = [line.split(" ", 5) for line in os.fsdecode(text).splitlines()]
     return {(field[0], field[4]) for field in fields}
 
 
-def _tell_lost(mounts: set[tuple[str, str]], table: int, report_to: int) -> None:
-    """Tell of guards that are gone; the command may have taken PID 1's means to look (prlimit)."""
+def _tell_lost(before: bytes, table: int, report_to: int) -> None:
+    """Tell of guards that are gone since the table of mounts was read.
+
+    Nobody inside can change it; a mount is gone when the host replaced what it guarded. The
+    command may have taken PID 1's means to look (prlimit).
+    """
     try:
-        lost = [_LOST.format(path) for _, path in sorted(mounts - _mounts(table))]
+        os.lseek(table, 0, os.SEEK_SET)
+        after = syscalls.read_all(table)
+        if after == before:
+            return
+        lost = [_LOST.format(path) for _, path in sorted(_mounts(before) - _mounts(after))]
     except (OSError, MemoryError):
         lost = ["coop could not tell whether the host replaced a protected file meanwhile"]
     for text in lost:
@@ -164,17 +163,13 @@ def _lock_in(start: Start) -> None:
 
 def _limit_core() -> None:
     """Forbid core dumps; 1 also keeps the kernel from feeding the host's dump handler: core(5)."""
-    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    limit = 1 if hard == resource.RLIM_INFINITY or hard >= 1 else 0
-    resource.setrlimit(resource.RLIMIT_CORE, (limit, limit))
+    syscalls.limit_resource(syscalls.RLIMIT_CORE, 1)
 
 
 def _limit_resources(rlimits: tuple[tuple[int, int], ...]) -> None:
     """Set limits that no control group enforces, for this process and its children to come."""
-    for limit, value in rlimits:
-        _, hard = resource.getrlimit(limit)
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (value, value))
+    for resource, value in rlimits:
+        syscalls.limit_resource(resource, value)
 
 
 def _spawn(start: Start) -> int:

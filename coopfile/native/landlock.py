@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from struct import pack
+from _struct import pack
 
 from coopfile.native import syscalls
 

@@ -6,6 +6,7 @@ The host is looked at (which of these paths exist, where links lead) but not tou
 from __future__ import annotations
 
 import os
+import stat
 
 from coopfile.errors import CoopError
 from coopfile.native.operations import (
@@ -111,8 +112,10 @@ def _etc(launch: Launch) -> list[Operation]:
     made = {"/etc"}
     for name in ETC:
         path = f"/etc/{name}"
-        real = os.path.realpath(path) if os.path.islink(path) else path
-        if not os.path.lexists(real):
+        try:
+            real = os.path.realpath(path) if stat.S_ISLNK(os.lstat(path).st_mode) else path
+            os.lstat(real)
+        except OSError:
             continue
         for parent in _parents(path):
             if parent not in made:

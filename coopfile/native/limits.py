@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import resource
 
 from coopfile.errors import CoopError
-from coopfile.native import cgroups
+from coopfile.native import cgroups, syscalls
 from coopfile.plan.bind import Weakening
 from coopfile.record import Record
 
@@ -52,12 +51,12 @@ def enforcement(limits: Limits) -> Enforcement:
     for reason in missing:
         if reason.controller == "memory":
             how["memory"] = "rlimit"
-            rlimits.append((resource.RLIMIT_DATA, limits.memory))
+            rlimits.append((syscalls.RLIMIT_DATA, limits.memory))
             text = "held for each process's private memory, not for the sandbox as a whole"
             weakenings.append(Weakening("limits.memory", f"{text}: {reason.why}", _REMEDY))
         elif reason.controller == "pids" and os.geteuid() != 0:
             how["pids"] = "rlimit"
-            rlimits.append((resource.RLIMIT_NPROC, limits.pids + 1))
+            rlimits.append((syscalls.RLIMIT_NPROC, limits.pids + 1))
         elif reason.controller == "pids":
             # The kernel never holds root to RLIMIT_NPROC: kernel/fork.c, copy_process.
             how["pids"] = "nothing"

@@ -22,10 +22,14 @@ _RESTRICTED = syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV
 
 
 class Tree:
-    """The file tree under construction: the new root, what is ours in it, what hangs in it."""
+    """The file tree under construction: the new root, what is ours in it, what hangs in it.
+
+    ``aside`` is a directory of the old root, which goes away with it.
+    """
 
     def __init__(self) -> None:
         self.root = -1
+        self.aside = ""
         self.own_devices: set[int] = set()
         self.prepared: dict[str, int] = {}
         self.mounted: dict[str, int] = {}
@@ -220,8 +224,7 @@ class Scratch(Operation):
         return f"tmpfs      {' '.join(path for path, _ in self.places)} ({self.size} bytes in all)"
 
     def execute(self, tree: Tree) -> None:
-        base = "./.scratch"
-        os.mkdir(base)
+        base = tree.aside  # needs no unmounting, for which the kernel would wait: namespace_unlock
         options = f"mode=0755,size={self.size},nr_inodes={max(self.size // 4096, 1024)}"
         syscalls.mount("tmpfs", base, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
         tree.own_devices.add(os.stat(base).st_dev)
@@ -233,8 +236,6 @@ class Scratch(Operation):
             os.makedirs("." + path, exist_ok=True)
             syscalls.move_mount(copy, syscalls.AT_FDCWD, "." + path)
             os.close(copy)
-        syscalls.umount(base)
-        os.rmdir(base)
 
 
 class Proc(Operation):

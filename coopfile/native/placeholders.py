@@ -19,7 +19,6 @@ import os
 import stat
 
 from coopfile.errors import CoopError
-from coopfile.native import syscalls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +65,9 @@ class Placeholders:
     """The placeholders that one sandbox uses, held until ``release``."""
 
     def __init__(self) -> None:
-        self._held: list[tuple[int, str, bytes | None, int]] = []
+        self._directories: list[int] = []
+        # Directory, name, content, descriptor that has the lock, and (device, inode).
+        self._held: list[tuple[int, str, bytes | None, int, tuple[int, int]]] = []
 
     def reserve(self, root: int, paths: Iterable[str]) -> None:
         """Make sure that each relative path, or a first part of it, exists below ``root``.
@@ -74,16 +75,14 @@ class Placeholders:
         Nothing is made where the sandbox cannot make anything either: on a read-only
         file system, or in a directory of someone else's that the caller may not write.
         """
-        directories: dict[str, int | None] = {"": root}
+        directories: dict[str, int | None] = {"": os.dup(root)}
         mask = os.umask(0)
         try:
             for path in paths:
                 self._reserve(directories, path.split("/"))
         finally:
             os.umask(mask)
-            for walked, descriptor in directories.items():
-                if walked and descriptor is not None:
-                    os.close(descriptor)
+            self._directories += [item for item in directories.values() if item is not None]
 
     def _reserve(self, directories: dict[str, int | None], parts: list[str]) -> None:
         """Walk to where a path ends or is missing. None in ``directories`` marks an end met before."""
@@ -97,9 +96,8 @@ class Placeholders:
                 continue
             directories[walked] = None
             try:
-                descriptor = syscalls.openat2(
-                    parent, name, syscalls.O_PATH | os.O_NOFOLLOW, syscalls.RESOLVE_NO_SYMLINKS
-                )
+                # Of a single name O_NOFOLLOW opens a link itself.
+                descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
             except FileNotFoundError:
                 self._hold(parent, name, content)
                 return
@@ -134,44 +132,46 @@ class Placeholders:
                 continue  # another sandbox, the last one out, has just removed it
             except OSError:
                 return  # replaced by something real; protecting that is the caller's next step
-            if not _marked(os.fstat(descriptor)):
+            if not made and not _marked(os.fstat(descriptor)):
                 os.close(descriptor)
-                if not made:
-                    return
-                _remove(parent, name, content)
-                raise CoopError(
-                    f"cannot hold the place of the protected path {name}: its file system keeps no modes",
-                    "keep the workspace on a file system of Linux",
-                )
+                return
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(descriptor)
                 continue
-            if os.fstat(descriptor).st_nlink:
-                self._held.append((os.dup(parent), name, content, descriptor))
+            status = os.fstat(descriptor)
+            if status.st_nlink and _marked(status):
+                self._held.append((parent, name, content, descriptor, (status.st_dev, status.st_ino)))
                 return
             os.close(descriptor)
+            if made and status.st_nlink:
+                _remove(parent, name, content)
+                raise CoopError(
+                    f"cannot hold the place of the protected path {name}: its file system keeps no modes",
+                    "keep the workspace on a file system of Linux",
+                )
         raise CoopError(f"the placeholder of the protected path {name} is locked by another program")
 
     def release(self) -> None:
         """Remove the placeholders that nobody else uses."""
-        for parent, name, content, descriptor in self._held:
+        for parent, name, content, descriptor, identity in self._held:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.samestat(
-                    os.fstat(descriptor), os.stat(name, dir_fd=parent, follow_symlinks=False)
-                ):
+                status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+                if (status.st_dev, status.st_ino) == identity:
                     _remove(parent, name, content)
             except OSError:
                 pass  # in use by another sandbox, which will remove it, or no longer ours
             os.close(descriptor)
-            os.close(parent)
+        for descriptor in self._directories:
+            os.close(descriptor)
         self._held.clear()
+        self._directories.clear()
 
     def forget(self) -> None:
         """Leave the placeholders to a forked process that holds the same locks."""
-        for parent, _, _, descriptor in self._held:
+        for descriptor in (*self._directories, *(held[3] for held in self._held)):
             os.close(descriptor)
-            os.close(parent)
         self._held.clear()
+        self._directories.clear()

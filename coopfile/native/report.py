@@ -10,6 +10,7 @@ import errno
 import os
 
 from coopfile.errors import CoopError
+from coopfile.native import syscalls
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -63,9 +64,6 @@ def send_error(descriptor: int, error: BaseException) -> None:
 
 def receive(descriptor: int) -> Iterator[Message]:
     """Read every message until the last writer is gone."""
-    data = b""
-    while chunk := os.read(descriptor, 65536):
-        data += chunk
-    for record in data.decode("utf-8", "surrogateescape").split(_END)[:-1]:
+    for record in syscalls.read_all(descriptor).decode("utf-8", "surrogateescape").split(_END)[:-1]:
         kind, text, remedy = record.split("\0")
         yield Message(kind, text, remedy or None)

@@ -9,7 +9,7 @@ answered with ENOSYS. seccomp(2), linux/seccomp.h, linux/audit.h, linux/filter.h
 
 from __future__ import annotations
 
-import struct
+from _struct import Struct
 
 EPERM, ENOSYS, EAFNOSUPPORT = 1, 38, 97
 
@@ -132,7 +132,7 @@ _THIRD_LOW, _THIRD_HIGH = _FIRST_LOW + 2 * _ARGUMENT, _FIRST_LOW + 2 * _ARGUMENT
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
 
-_pack = struct.Struct("<HBBI").pack
+_pack = Struct("<HBBI").pack
 
 
 def _instruction(code: int, operand: int, when_true: int = 0, when_false: int = 0) -> bytes:

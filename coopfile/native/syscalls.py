@@ -4,8 +4,8 @@ Each wrapper raises OSError with the call's name as its file name, so that a
 failure deep in a child says which call refused. Numbers above 423 are the same on
 every architecture (Linux: arch/*/entry/syscalls); the others are per machine.
 
-This uses what ``ctypes`` is made of, since importing ``ctypes`` itself costs another
-millisecond, for types that nothing here needs. Structures are packed by ``struct``.
+This uses what ``ctypes``, ``struct`` and ``resource`` are made of, or do, since importing
+those costs another millisecond, for types that nothing here needs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import _ctypes
 import errno
 import os
-from struct import pack
+from _struct import pack, unpack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +21,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_ARGUMENTS = 6  # of every call here: the number of a system call and five more
+_NOTHING = (0,) * _ARGUMENTS
+
+
 class _Long(_ctypes._SimpleCData):  # type: ignore[type-arg]
     _type_ = "l"
+
+
+class _Register(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    # As an argument: a number of any sign, bytes, an array, or None, as wide as a register. A plain
+    # number would be passed as a C int.
+    _type_ = "P"
 
 
 class _Byte(_ctypes._SimpleCData):  # type: ignore[type-arg]
@@ -32,6 +42,7 @@ class _Byte(_ctypes._SimpleCData):  # type: ignore[type-arg]
 class _Function(_ctypes.CFuncPtr):
     _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
     _restype_ = _Long
+    _argtypes_ = (_Register,) * _ARGUMENTS
 
 
 class _Libc:
@@ -85,6 +96,7 @@ PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 
+RLIMIT_DATA, RLIMIT_CORE, RLIMIT_NPROC = 2, 4, 6
 O_PATH: int = os.O_PATH
 MACHINE = os.uname().machine
 
@@ -103,16 +115,11 @@ def supported_machine() -> bool:
 
 def call(name: str, number: int, *arguments: Any) -> int:
     """Make one system call; negative results become OSError with ``name`` in it."""
-    return _checked(name, _syscall(_Long(number), *_wide(arguments)))
+    return _checked(name, _syscall(number, *arguments, *_NOTHING[len(arguments) + 1 :]))
 
 
 def _libc_call(name: str, *arguments: Any) -> int:
-    return _checked(name, getattr(_libc, name)(*_wide(arguments)))
-
-
-def _wide(arguments: tuple[Any, ...]) -> list[Any]:
-    """Make every number a register wide; a plain one would be passed as a C int."""
-    return [_Long(item) if isinstance(item, int) else item for item in arguments]
+    return _checked(name, getattr(_libc, name)(*arguments, *_NOTHING[len(arguments) :]))
 
 
 def _checked(name: str, result: int) -> int:
@@ -193,6 +200,15 @@ def prctl(option: int, second: int = 0, third: int = 0) -> int:
     return _libc_call("prctl", option, second, third, 0, 0)
 
 
+def limit_resource(resource: int, most: int) -> None:
+    """Set a soft and a hard limit, which only ever go down: prlimit(2)."""
+    buffer = (_Byte * 16)()
+    _libc_call("prlimit", 0, resource, None, buffer)
+    _, hard = unpack("QQ", bytes(buffer))  # struct rlimit: soft, hard
+    value = min(most, hard)
+    _libc_call("prlimit", 0, resource, pack("QQ", value, value), None)
+
+
 def set_hostname(name: str) -> None:
     """Name this UTS namespace: sethostname(2)."""
     encoded = os.fsencode(name)
@@ -224,6 +240,23 @@ def drop_capabilities() -> None:
             break  # past the last capability that this kernel knows
     header = pack("II", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
     call("capset", _NUMBERS[MACHINE]["capset"], header, bytes(24))
+
+
+def read_file(path: str) -> bytes:
+    """Read a small file of the kernel's, whose size its status does not tell."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return read_all(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_all(descriptor: int) -> bytes:
+    """Read what is left to read."""
+    data = b""
+    while chunk := os.read(descriptor, 65536):
+        data += chunk
+    return data
 
 
 def write_file(path: str, text: str) -> None:

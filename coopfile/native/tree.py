@@ -15,8 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# Any directory will do to build on: the new root covers it in this namespace only.
-_STAGES = ("/tmp", "/run", "/mnt", "/usr")
+# Any directories will do to build on: what is mounted there covers them in this namespace only.
+_STAGES = ("/tmp", "/run", "/mnt", "/var", "/usr", "/dev")
 _ROOT_OPTIONS = "mode=0755,size=4m,nr_inodes=4096"
 
 
@@ -29,7 +29,7 @@ def build(operations: Sequence[Operation], guards: Sequence[Operation], ready: C
     tree = Tree()
     for operation in operations:
         operation.prepare(tree)
-    stage = next(path for path in _STAGES if os.path.isdir(path))
+    stage, tree.aside = [path for path in _STAGES if os.path.isdir(path)][:2]
     syscalls.mount("tmpfs", stage, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, _ROOT_OPTIONS)
     os.chdir(stage)
     tree.adopt_root(os.open(".", syscalls.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))

@@ -10,13 +10,14 @@ Unordered lists are sorted, so that equal policies are equal plans.
 
 from __future__ import annotations
 
-from coopfile.language.items import HostPattern, ImageReference, PublishedPort, Variable
 from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
+
+    from coopfile.language.items import HostPattern, ImageReference, PublishedPort, Variable
 
 PLAN_VERSION = 1
 
@@ -162,11 +163,13 @@ SECTIONS: dict[str, type[Record]] = {
     "access": Access,
 }
 
-ITEMS: dict[str, type[Record]] = {
-    "base.image": ImageReference,
-    "network.allow": HostPattern,
-    "network.publish": PublishedPort,
-    "env": Variable,
+# The values that are records, by their names in ``language.items``: most plans have none of them,
+# and a cached run does not import what it does not need.
+_ITEMS = {
+    "base.image": "ImageReference",
+    "network.allow": "HostPattern",
+    "network.publish": "PublishedPort",
+    "env": "Variable",
 }
 
 
@@ -192,12 +195,13 @@ def from_data(data: Mapping[str, Any]) -> Plan:
 
 
 def _item(key: str, value: Any) -> Any:
-    record = ITEMS.get(key)
-    if isinstance(value, list | tuple):
-        return tuple(value) if record is None else tuple(record(**item) for item in value)
-    if isinstance(value, dict) and record is not None:
-        return record(**value)
-    return value
+    many = isinstance(value, list | tuple)
+    if not value or key not in _ITEMS:
+        return tuple(value) if many else value
+    from coopfile.language import items
+
+    record = getattr(items, _ITEMS[key])
+    return tuple(record(**item) for item in value) if many else record(**value)
 
 
 def leaf(plan: Plan, key: str) -> Any:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from coopfile.language import items
 from coopfile.language.items import HostPattern, PublishedPort, Variable
 from coopfile.language.settings import BY_KEY, TRUST_LEVELS
 from coopfile.language.values import Backends, Choice, ListOf
@@ -50,7 +51,7 @@ def plan_schema() -> dict[str, Any]:
 def _record(record: type[Record], prefix: str) -> dict[str, Any]:
     from typing import get_type_hints
 
-    hints = get_type_hints(record)
+    hints = get_type_hints(record, localns=vars(items))  # the model names them without importing them
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {
