@@ -86,8 +86,7 @@ def _parsed(options: argparse.Namespace) -> tuple[str, tuple[str, ...]]:
 
 def main(options: argparse.Namespace) -> int:
     """Compile, collect or read facts, and print the rendering."""
-    from coopfile.cli.run import check_access
-    from coopfile.cli.run import require_approval
+    from coopfile.cli.run import check_access, require_approval
     from coopfile.compiling import compile_project
 
     target, command = _parsed(options)

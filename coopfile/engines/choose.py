@@ -5,17 +5,17 @@ from __future__ import annotations
 import shutil
 
 from coopfile.engines.collect import system
-from coopfile.engines.detect import ISOLATION, NAMESPACE, USERSPACE_KERNEL, Found, detect, isolation
+from coopfile.engines.detect import ISOLATION, NAMES, NAMESPACE, USERSPACE_KERNEL, Found, detect, isolation
 from coopfile.errors import CoopError
 from coopfile.record import Record
 from coopfile.render.container import refuse, wider_network
+from coopfile.render.facts import Engine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from coopfile.plan.model import Plan
-    from coopfile.render.facts import Engine
 
 NATIVE, HOST = "native", "host"
 # What `auto` stands for, in order: design section 6.
@@ -102,13 +102,15 @@ def look(
     plan: Plan, names: Sequence[str], environment: Mapping[str, str], *, without: Sequence[str] = ()
 ) -> tuple[Tried, ...]:
     """Look at the named back ends, whether or not the plan takes them."""
-    found = {
-        item.name: item
-        for item in detect(environment, [name for name in names if name in ("docker", "podman")])
-    }
+    # What no engine of that name will do with the plan need not be asked whether it is there.
+    refused = {name: item for name in names if name in NAMES and (item := _refused(plan, name))}
+    asked = [name for name in names if name in NAMES and name not in refused]
+    found = {item.name: item for item in detect(environment, asked)} if asked else {}
     tried: list[Tried] = []
     for name in names:
-        if name in without:
+        if name in refused:
+            tried.append(refused[name])
+        elif name in without:
             tried.append(Tried(name, None, "it does not work on this machine", "coop status"))
         elif name == NATIVE:
             tried.append(_native(plan))
@@ -133,17 +135,23 @@ def _native(plan: Plan) -> Tried:
     return Tried(NATIVE, Choice(NATIVE))
 
 
+def _refused(plan: Plan, name: str) -> Tried | None:
+    """Return why an engine cannot have the plan, whatever it is like on this machine."""
+    engine = Engine(name, name)
+    try:
+        refuse(plan, system(), engine)
+    except CoopError as error:
+        return Tried(name, None, error.message, error.remedy)
+    for hole in wider_network(plan, engine):
+        return Tried(name, None, f"{hole.key}: {hole.text}", hole.remedy)
+    return None
+
+
 def _engine(plan: Plan, found: Found) -> list[Tried]:
     """Return what an engine can offer: with the plan's runtime, or with each that would do."""
     engine = found.engine
     if engine is None:
         return [Tried(found.name, None, found.why, found.remedy)]
-    try:
-        refuse(plan, system(), engine)
-    except CoopError as error:
-        return [Tried(found.name, None, error.message, error.remedy)]
-    for hole in wider_network(plan, engine):
-        return [Tried(found.name, None, f"{hole.key}: {hole.text}", hole.remedy)]
     if plan.sandbox.runtime is not None:
         return [_runtime(plan, engine, plan.sandbox.runtime)]
     offers = [_runtime(plan, engine, None)]
