@@ -71,6 +71,7 @@ def wider(setting: Setting) -> str:
         directions.EnvironmentVariables: "more host variables",
         directions.Backends: "a weaker back end",
         directions.Profile: "`restrictive` < `permissive` < a path",
+        directions.Chosen: "whatever is chosen",
         directions.Differs: "neither",
     }
     return words[type(direction)]

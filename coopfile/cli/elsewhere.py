@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
+from coopfile.cli.output import safe
 from coopfile.cli.run import guarded, say, tell_backend, this_host
 from coopfile.engines.choose import HOST, NATIVE, Choice, choose
 from coopfile.find import directories
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Weaker in every container; `coop status` tells.
 _ALWAYS = ("limits.tmp", "session.persist")
+_WIDEST = 400  # characters of a line of progress
 _NOT_ISOLATED = "NOT SANDBOXED: no back end can enforce the plan, and sandbox.fallback is host"
 
 
@@ -47,21 +48,27 @@ def run_elsewhere(
     if choice.name == HOST:
         return _run_on_host(plan, project, tuple(options.command), timeout)
     assert choice.engine is not None
+    from coopfile.engines.attend import SignalledError, unwinding
     from coopfile.engines.run import run
 
     def check(made: Container) -> None:
         if not options.quiet:
             _tell(choice, made, options.verbose)
 
-    outcome = run(
-        plan,
-        choice.engine,
-        where,
-        tuple(options.command),
-        timeout=timeout,
-        tell=(lambda _: None) if options.quiet else say,
-        check=check,
-    )
+    try:
+        with unwinding():
+            outcome = run(
+                plan,
+                choice.engine,
+                where,
+                tuple(options.command),
+                timeout=timeout,
+                tell=(lambda _: None) if options.quiet else say,
+                show=_show if _shows_progress(options) else None,
+                check=check,
+            )
+    except SignalledError as signalled:
+        return 128 + signalled.number
     for note in outcome.notes:
         say(note)
     return outcome.status
@@ -77,7 +84,7 @@ def place(plan: Plan, project: Project) -> Place:
     writable = [host.workspace, *(os.path.realpath(expand(path, host.home)) for path in plan.files.write)]
     environment = own_environment(os.environ, writable)
     own = directories(os.environ)
-    return Place(host, environment, inputs, private, own.state, own.cache)
+    return Place(host, environment, inputs, private, own.state)
 
 
 def native_is_impossible() -> bool:
@@ -85,6 +92,17 @@ def native_is_impossible() -> bool:
     from coopfile.native.probe import probe
 
     return any(ability.needed and not ability.present for ability in probe())
+
+
+def _shows_progress(options: RunOptions) -> bool:
+    return not options.quiet and (options.verbose > 0 or sys.stderr.isatty())
+
+
+def _show(line: str) -> None:
+    """Show a line of an engine's output, of which a terminal must act on nothing."""
+    text = safe(line)
+    sys.stderr.write(f"  {text[:_WIDEST]}{'…' * (len(text) > _WIDEST)}\n")
+    sys.stderr.flush()
 
 
 def _tell(choice: Choice, made: Container, verbose: int) -> None:
@@ -101,29 +119,16 @@ def _tell(choice: Choice, made: Container, verbose: int) -> None:
 
 def _run_on_host(plan: Plan, project: Project, command: tuple[str, ...], timeout: float | None) -> int:
     """Run a command with nothing around it but the plan's variables, and say so, however quiet."""
+    from coopfile.engines.host import run
+
     say(_NOT_ISOLATED)
     environment = dict(os.environ)
     for variable in plan.env:
         value = variable.value if variable.host is None else os.environ.get(variable.host)
         if value is not None:
             environment[variable.name] = value
-    argv = command or plan.agent.command or (os.environ.get("SHELL", "/bin/sh"),)
-    sys.stderr.flush()
-    try:
-        process = subprocess.Popen(argv, env=environment, cwd=project.directory)
-    except FileNotFoundError:
-        say(f"{argv[0]}: command not found")
-        return 127
-    except OSError as error:
-        say(f"{argv[0]}: {error.strerror}")
-        return 126
-    try:
-        status = process.wait(timeout)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        say(f"the command was ended after {timeout:g} s")
-        return 124
-    except KeyboardInterrupt:
-        status = process.wait()
-    return status if status >= 0 else 128 - status
+    argv = command or plan.agent.command or (os.environ.get("SHELL") or "/bin/sh",)
+    outcome = run(argv, environment, project.directory, timeout=timeout)
+    for note in outcome.notes:
+        say(note)
+    return outcome.status

@@ -14,6 +14,7 @@ from coopfile.errors import CoopError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from coopfile.find import Project
@@ -141,22 +142,23 @@ def _read(path: str) -> Facts:
 
 
 def _this_machine(target: str, plan: Plan, project: Project) -> Facts:
+    from coopfile.cli.elsewhere import place
     from coopfile.cli.run import guarded, this_host
     from coopfile.engines.collect import facts
     from coopfile.find import directories
 
     inputs, private = guarded(project)
     masks = os.path.realpath(directories(os.environ).state) + "/masks"
-    engine = _engine(target, plan)
+    engine = _engine(target, plan, place(plan, project).environment)
     return facts(plan, this_host(project), engine, inputs=inputs, private=private, masks=masks)
 
 
-def _engine(target: str, plan: Plan) -> Engine | None:
+def _engine(target: str, plan: Plan, environment: Mapping[str, str]) -> Engine | None:
     """Return the engine of this machine that is to be rendered for; for facts, the first that is there."""
     from coopfile.engines.detect import NAMES, detect
 
     names = [name for name in NAMES if target in (name, "facts")]
-    engines = [found.engine for found in detect(os.environ, names) if found.engine is not None]
+    engines = [found.engine for found in detect(environment, names) if found.engine is not None]
     if not engines:
         return None
     wants = "auto" in plan.sandbox.backend or plan.sandbox.min_isolation != "namespace"

@@ -7,14 +7,17 @@ making the user at the start of each run would.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
+import stat
 import tarfile
 
-from coopfile.engines.call import QUICK, ask_bytes, must
+from coopfile.engines.call import first_bytes, must
+from coopfile.engines.guard import remove_all
+from coopfile.engines.timeouts import CREATE, QUICK
 from coopfile.errors import CoopError
-from coopfile.render import docker
 from coopfile.render.container import LABEL_MANAGED, LABEL_OWNER
 
 TYPE_CHECKING = False
@@ -25,19 +28,22 @@ if TYPE_CHECKING:
     from coopfile.render.facts import Engine
 
 FILES = ("passwd", "group")
-_LARGEST = 1 << 20
+_LARGEST = 1 << 20  # bytes of an account file and its tar
 
 
 def ensure(
-    engine: Engine, image: str, launch: Launch, environment: Mapping[str, str], owner: str, cache: str
+    engine: Engine, image: str, launch: Launch, environment: Mapping[str, str], owner: str, state: str
 ) -> str:
-    """Return a directory with ``passwd`` and ``group`` for a launch in an image, made if it is not there."""
+    """Return a directory with ``passwd`` and ``group`` for a launch in an image, made if it is not there.
+
+    It is below coop's own state, which no sandbox and no repository can write.
+    """
     what = f"the accounts of {image} cannot be read"
     argv = (engine.program, "image", "inspect", "--format", "{{.Id}}", image)
     identifier = must(what, argv, QUICK, environment).strip()
     key = "\0".join((identifier, launch.user, str(launch.uid), str(launch.gid), launch.home))
-    directory = f"{cache}/accounts/{hashlib.sha256(key.encode()).hexdigest()[:24]}"
-    if all(os.path.exists(f"{directory}/{name}") for name in FILES):
+    directory = f"{state}/accounts/{hashlib.sha256(key.encode()).hexdigest()[:24]}"
+    if all(_is_ours(f"{directory}/{name}") for name in FILES):
         return directory
     texts = _read(engine, image, environment, owner, what)
     lines = {
@@ -48,29 +54,36 @@ def ensure(
     return directory
 
 
+def _is_ours(path: str) -> bool:
+    """Tell whether a file is there that nobody else can have written."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+
+
 def _read(
     engine: Engine, image: str, environment: Mapping[str, str], owner: str, what: str
 ) -> dict[str, str]:
     """Return the image's account files, from a container that is never started."""
     labels = ("--label", f"{LABEL_MANAGED}=true", "--label", f"{LABEL_OWNER}={owner}")
     create = (engine.program, "create", "--pull", "never", *labels, "--entrypoint", "", image, "true")
-    container = must(what, create, QUICK, environment).strip().splitlines()[-1]
     try:
+        container = must(what, create, CREATE, environment).strip().rpartition("\n")[2]
         return {name: _copied(engine, container, name, environment) for name in FILES}
     finally:
-        must(what, docker.remove(engine, container), QUICK, environment)
+        remove_all(engine, environment, owner)
 
 
 def _copied(engine: Engine, container: str, name: str, environment: Mapping[str, str]) -> str:
     argv = (engine.program, "cp", "--follow-link", f"{container}:/etc/{name}", "-")
-    status, data = ask_bytes(argv, QUICK, environment)
-    if status != 0:
-        return ""  # an image without accounts
-    try:
+    data = first_bytes(argv, _LARGEST, QUICK, environment)
+    try:  # nothing comes of an image without accounts
         with tarfile.open(fileobj=io.BytesIO(data)) as tar:
             member = tar.next()
             file = tar.extractfile(member) if member is not None and member.isfile() else None
-            return file.read(_LARGEST).decode("utf-8", "surrogateescape") if file else ""
+            return file.read().decode("utf-8", "surrogateescape") if file else ""
     except (tarfile.TarError, OSError):
         return ""
 
@@ -90,10 +103,21 @@ def _write(directory: str, texts: Mapping[str, str]) -> None:
     try:
         os.makedirs(directory, mode=0o755, exist_ok=True)
         for name, text in texts.items():
-            partial = f"{directory}/{name}.{os.getpid()}"
-            with open(partial, "x", encoding="utf-8", errors="surrogateescape") as file:
-                file.write(text)
-                os.fchmod(file.fileno(), 0o644)
-            os.replace(partial, f"{directory}/{name}")
+            _replace(f"{directory}/{name}", text)
     except OSError as error:
-        raise CoopError(f"{directory} cannot be written: {error.strerror}") from None
+        raise CoopError(
+            f"{directory} cannot be written: {error.strerror}", "is its file system full?"
+        ) from None
+
+
+def _replace(path: str, text: str) -> None:
+    partial = f"{path}.{os.getpid()}"
+    try:
+        with open(partial, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), 0o644)
+        os.replace(partial, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+        raise

@@ -6,20 +6,48 @@ for messages to people only.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import signal
 import subprocess
+import time
+from collections import deque
 
+from coopfile.engines.processes import descendants, started
+from coopfile.engines.timeouts import CLEANS_UP, QUICK
 from coopfile.errors import CoopError
+from coopfile.native.sources import resolve
 from coopfile.plan.bind import inside
 from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-QUICK = 10.0  # seconds for what needs no work of the engine's but a busy machine
 MOST_SHOWN = 2000  # characters of an engine's message
+# Files and directories by which engines are told what to start, and whom to trust.
+_TRUSTED = (
+    "CONTAINERS_CONF",
+    "CONTAINERS_CONF_OVERRIDE",
+    "CONTAINERS_REGISTRIES_CONF",
+    "CONTAINERS_STORAGE_CONF",
+    "CONTAINER_HOST",
+    "DOCKER_CERT_PATH",
+    "DOCKER_CONFIG",
+    "DOCKER_HOST",
+    "REGISTRY_AUTH_FILE",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_RUNTIME_DIR",
+)
+_ADDRESSES = ("CONTAINER_HOST", "DOCKER_HOST")
+# Below the home: what engines read by default, and HOME_PROTECT guards where `files.write` holds it.
+_CONFIGURATION = (".config/containers", ".docker", ".local/share/containers", ".local/share/docker")
+# The host's service manager's business with this process, which Podman would hand on.
+_NOT_THEIRS = ("NOTIFY_SOCKET", "LISTEN_")
+_LINES_KEPT = 100
+_LINE_KEPT = 4000  # bytes
 
 
 def own_environment(environment: Mapping[str, str], writable: Sequence[str]) -> dict[str, str]:
@@ -27,13 +55,44 @@ def own_environment(environment: Mapping[str, str], writable: Sequence[str]) -> 
 
     From PATH goes what a sandboxed command could have put a program into: directories
     in or below ``writable`` (real paths), and those that depend on the current one.
+    Raises CoopError where an engine's configuration would come from there.
     """
-    kept = [
-        entry
-        for entry in environment.get("PATH", os.defpath).split(":")
-        if entry.startswith("/") and not any(inside(os.path.realpath(entry), root) for root in writable)
-    ]
-    return {**environment, "PATH": ":".join(kept)}
+    kept = {name: value for name, value in environment.items() if not name.startswith(_NOT_THEIRS)}
+    entries = environment.get("PATH", os.defpath).split(":")
+    kept["PATH"] = ":".join(filter(None, (_out_of_reach(entry, writable) for entry in entries)))
+    for name in _TRUSTED:
+        value = environment.get(name, "")
+        if not value:
+            continue
+        socket = value.startswith("unix://")
+        real = _out_of_reach(value[len("unix://") :] if socket else value, writable)
+        if real is None and (socket or name not in _ADDRESSES):
+            raise CoopError(
+                f"{name} is {value}, where a sandboxed command could change what engines are told",
+                f"set {name} to an absolute path outside the workspace and files.write, or unset it",
+            )
+        if real is not None:
+            kept[name] = f"unix://{real}" if socket else real
+    home = environment.get("HOME", "")
+    for name in _CONFIGURATION:
+        for root in writable if home.startswith("/") else ():
+            if inside(root, os.path.realpath(f"{home}/{name}")):
+                raise CoopError(
+                    f"files.write: {root} tells container engines what to run on the host",
+                    "leave it out, or use the native back end",
+                )
+    return kept
+
+
+def _out_of_reach(path: str, writable: Sequence[str]) -> str | None:
+    """Return where a path leads, without links; None if a sandboxed command could change that."""
+    if not path.startswith("/"):
+        return None
+    try:
+        real = resolve(path, writable)
+    except CoopError:
+        return None  # through a link that the sandbox can write
+    return None if any(inside(place, root) for place in (real, path) for root in writable) else real
 
 
 class EngineError(CoopError):
@@ -57,53 +116,132 @@ class Call:
     """A call under way, which ``answer`` waits for; several may run at once."""
 
     def __init__(
-        self, argv: Sequence[str], environment: Mapping[str, str] | None = None, stdin: int | None = None
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        stdin: int | None = None,
+        *,
+        merged: bool = False,
+        held: Sequence[int] = (),
     ) -> None:
+        """Start it; ``merged`` sends standard error to the output, ``held`` are descriptors to keep open."""
         self.argv = tuple(argv)
         try:
             self._process = subprocess.Popen(
                 self.argv,
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=subprocess.STDOUT if merged else subprocess.PIPE,
                 env=None if environment is None else dict(environment),
                 cwd="/",
                 start_new_session=True,
+                pass_fds=tuple(held),
             )
         except OSError as error:
             raise EngineError(f"{argv[0]} cannot be started: {error.strerror}", None, argv) from None
 
     def answer(self, seconds: float, given: bytes | None = None) -> Answer:
         """Return what came of it; raises EngineError when it takes longer than ``seconds``."""
-        status, out, said = self.bytes(seconds, given)
+        status, out, said = self.raw(seconds, given)
         return Answer(status, out.decode("utf-8", "replace"), said.decode("utf-8", "replace"))
 
-    def bytes(self, seconds: float, given: bytes | None = None) -> tuple[int, bytes, bytes]:
+    def raw(self, seconds: float, given: bytes | None = None) -> tuple[int, bytes, bytes]:
         """Return the exit status and both streams as they are; raises as ``answer``."""
         try:
             out, said = self._process.communicate(given, timeout=seconds)
         except subprocess.TimeoutExpired:
             self.abandon()
-            raise EngineError(
-                f"{self.argv[0]} {self.argv[1]} did not answer within {seconds:g} s",
-                f"is the engine well? try: {self.argv[0]} info",
-                self.argv,
-            ) from None
+            raise self._silent(seconds) from None
         except BaseException:
             self.abandon()
             raise
         return self._process.returncode, out, said
 
-    def abandon(self) -> None:
-        """End the call and all that it started."""
+    def follow(self, seconds: float, show: Callable[[str], None] | None) -> tuple[int, list[str]]:
+        """Show each line as it comes; return the exit status and the last lines. Raises as ``answer``.
+
+        For a call whose streams are merged, and whose input is not a pipe.
+        """
+        stream = self._process.stdout
+        assert stream is not None
+        deadline = time.monotonic() + seconds
+        last: deque[str] = deque(maxlen=_LINES_KEPT)
+        pending = b""
         try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+            while True:
+                ready, _, _ = select.select([stream], [], [], max(deadline - time.monotonic(), 0.0))
+                if not ready:
+                    raise self._silent(seconds)
+                chunk = os.read(stream.fileno(), 1 << 16)
+                *whole, pending = (pending + (chunk or b"\n" * bool(pending))).split(b"\n")
+                pending = pending[-_LINE_KEPT:]
+                for line in whole:
+                    text = line[-_LINE_KEPT:].decode("utf-8", "replace").rstrip("\r")
+                    last.append(text)
+                    if show is not None:
+                        show(text)
+                if not chunk:
+                    status = self._process.wait()
+                    stream.close()
+                    return status, list(last)
+        except BaseException:
+            self.abandon(CLEANS_UP)
+            raise
+
+    def head(self, most: int, seconds: float) -> bytes:
+        """Return the first bytes of the output, and end the call. Raises as ``answer``."""
+        stream = self._process.stdout
+        assert stream is not None
+        deadline = time.monotonic() + seconds
+        found = b""
+        try:
+            while len(found) < most:
+                ready, _, _ = select.select([stream], [], [], max(deadline - time.monotonic(), 0.0))
+                if not ready:
+                    raise self._silent(seconds)
+                chunk = os.read(stream.fileno(), most - len(found))
+                if not chunk:
+                    break
+                found += chunk
+        finally:
+            self.abandon()
+        return found
+
+    def _silent(self, seconds: float) -> EngineError:
+        program, verb, *_ = (*map(os.path.basename, self.argv), "")
+        return EngineError(
+            f"`{program} {verb}` did not answer within {seconds:g} s",
+            f"is {program} well? try: {program} info",
+            self.argv,
+        )
+
+    def abandon(self, grace: float = 0.0) -> None:
+        """End the call and all that it started; ``grace`` is how long it may take to clean up, in seconds."""
+        # A build's own processes are in other groups, and Podman may end before it has ended them.
+        below = {pid: started(pid) for pid in descendants(self._process.pid)} if grace else {}
+        if grace and self._signal(signal.SIGTERM):
+            end = time.monotonic() + grace
+            # Rootless Podman is two processes; the second cleans up when the first has ended.
+            while time.monotonic() < end and self._signal(0):
+                self._process.poll()
+                time.sleep(0.05)
+        self._signal(signal.SIGKILL)
+        for pid, start in below.items():
+            if start and started(pid) == start:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
                 stream.close()
+
+    def _signal(self, number: int) -> bool:
+        """Send a signal to all that the call started; tell whether anything is left to get it."""
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
 
 
 def ask(
@@ -111,18 +249,18 @@ def ask(
     seconds: float = QUICK,
     environment: Mapping[str, str] | None = None,
     given: bytes | None = None,
+    held: Sequence[int] = (),
 ) -> Answer:
-    """Make a call, give it ``given`` on standard input, and wait for its answer."""
+    """Make a call, give it ``given`` on standard input, and wait for its answer; ``held`` is as in Call."""
     stdin = None if given is None else subprocess.PIPE
-    return Call(argv, environment, stdin).answer(seconds, given)
+    return Call(argv, environment, stdin, held=held).answer(seconds, given)
 
 
-def ask_bytes(
-    argv: Sequence[str], seconds: float = QUICK, environment: Mapping[str, str] | None = None
-) -> tuple[int, bytes]:
-    """Make a call; return its exit status and what it printed, as it is."""
-    status, out, _ = Call(argv, environment).bytes(seconds)
-    return status, out
+def first_bytes(
+    argv: Sequence[str], most: int, seconds: float = QUICK, environment: Mapping[str, str] | None = None
+) -> bytes:
+    """Make a call and return what it prints, as it is, up to ``most`` bytes; it need not succeed."""
+    return Call(argv, environment, merged=False).head(most, seconds)
 
 
 def must(

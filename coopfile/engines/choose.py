@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 from coopfile.engines.collect import system
 from coopfile.engines.detect import ISOLATION, NAMES, NAMESPACE, USERSPACE_KERNEL, Found, detect, isolation
 from coopfile.errors import CoopError
@@ -165,7 +163,7 @@ def _prefers_runsc(plan: Plan, plain: Tried) -> bool:
 
 
 def _runtime(plan: Plan, engine: Engine, runtime: str | None) -> Tried:
-    if runtime is not None and not _has(engine, runtime):
+    if runtime is not None and runtime not in engine.runtimes:
         known = ", ".join(engine.runtimes)
         why = f"sandbox.runtime = {runtime}: {engine.name} has {known}"
         return Tried(engine.name, None, why, f"register {runtime} with {engine.name}")
@@ -176,7 +174,3 @@ def _runtime(plan: Plan, engine: Engine, runtime: str | None) -> Tried:
         )
         return Tried(engine.name, None, why, "install gVisor (runsc) and register it with the engine")
     return Tried(engine.name, Choice(engine.name, level, engine.replace(runtime=runtime)))
-
-
-def _has(engine: Engine, runtime: str) -> bool:
-    return runtime in engine.runtimes or (engine.name == "podman" and shutil.which(runtime) is not None)

@@ -10,8 +10,11 @@ from coopfile.errors import CoopError
 from coopfile.native.layout import hidden, present, tools
 from coopfile.native.operations import Directory, Symlink, Tool, Write
 from coopfile.native.placeholders import is_placeholder
+from coopfile.native.sources import open_source
 from coopfile.plan.bind import bind, fences
+from coopfile.render.container import identify
 from coopfile.render.facts import DIRECTORY, FILE, LINK, PLACEHOLDER, Entry, Facts
+from coopfile.rootfs.tree import remove_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,20 +43,28 @@ def facts(
     inputs: Sequence[str] = (),
     private: Sequence[str] = (),
     masks: str = "",
+    held: bool = False,
 ) -> Facts:
     """Return what a rendering of a plan depends on here; nothing is changed.
 
     ``inputs`` and ``private`` are real paths, as ``bind.fences`` takes them; ``masks`` is
-    the directory that ``make_masks`` made.
+    the directory that ``make_masks`` made. ``held`` says that the places of protected
+    paths are held: one that is missing all the same, where it could be made, is refused.
     """
-    launch = bind(plan, host, ("true",))
+    argv = ("true",)
+    # As who the caller can be in the container: that is whom its accounts have to know.
+    launch = identify(plan, host, engine, argv, system=system())[0] if engine else bind(plan, host, argv)
     mounts, _ = present(launch)
+    for mount in mounts:
+        descriptor = open_source(mount.source, write=mount.write)  # refuses sockets, devices and pipes
+        if descriptor is not None:
+            os.close(descriptor)
     by_target = {mount.target: mount.source for mount in mounts}
     real = {mount.source: by_target[mount.target] for mount in launch.mounts if mount.target in by_target}
     unseen = hidden(launch)
     kinds = {mount.source: kind(mount.source) or FILE for mount in mounts}
     for fence in fences(launch, mounts, unseen, inputs, private):
-        kinds.update(_kinds(fence))
+        kinds.update(_kinds(fence, held))
     return Facts(
         host=host,
         system=system(),
@@ -76,15 +87,30 @@ def make_masks(state: str) -> str:
         os.makedirs(directory, mode=0o755, exist_ok=True)
         for name in (FILE, DIRECTORY):
             path = f"{directory}/{name}"
-            if os.path.lexists(path):
+            if _is_mask(path, name):
                 continue
+            remove_tree(path)
             if name == FILE:
-                os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0))
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0))
             else:
                 os.mkdir(path, 0)
     except OSError as error:
         raise CoopError(f"{directory} cannot be made: {error.strerror}", "is its file system full?") from None
     return directory
+
+
+def _is_mask(path: str, name: str) -> bool:
+    """Tell whether what is there is ours, empty, and not to be opened by anybody."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    empty = (
+        stat.S_ISREG(status.st_mode) and status.st_size == 0
+        if name == FILE
+        else stat.S_ISDIR(status.st_mode) and status.st_nlink <= 2
+    )
+    return empty and stat.S_IMODE(status.st_mode) == 0 and status.st_uid == os.geteuid()
 
 
 def kind(path: str) -> str | None:
@@ -94,7 +120,8 @@ def kind(path: str) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError:
-        return None  # nor can the sandbox, which has no more rights
+        _refuse_locked(os.path.dirname(path))
+        return None  # somebody else's: the sandbox, which has no more rights, cannot open it either
     if stat.S_ISLNK(status.st_mode):
         return LINK
     if is_placeholder(status):
@@ -102,14 +129,32 @@ def kind(path: str) -> str | None:
     return DIRECTORY if stat.S_ISDIR(status.st_mode) else FILE
 
 
-def _kinds(fence: Fence) -> Iterator[tuple[str, str]]:
+def _refuse_locked(directory: str) -> None:
+    """Refuse a directory of the caller's own that they may not search: the sandbox could open it again."""
+    try:
+        owner = os.lstat(directory).st_uid
+    except PermissionError:
+        _refuse_locked(os.path.dirname(directory))
+        return
+    except OSError:
+        return
+    if owner == os.geteuid():
+        raise CoopError(
+            f"{directory} cannot be searched, and what is in it cannot be guarded",
+            f"chmod u+rwx {directory}",
+        )
+
+
+def _kinds(fence: Fence, held: bool) -> Iterator[tuple[str, str]]:
     root = fence.mount.source.rstrip("/")
     for path in (*fence.hide, *fence.protect):
-        walked = root
+        above = walked = root
         for name in path.split("/"):
-            walked = f"{walked}/{name}"
+            above, walked = walked, f"{walked}/{name}"
             found = kind(walked)
             if found is None:
+                if held and path in fence.protect and os.access(above, os.W_OK):
+                    raise CoopError(f"{walked} vanished while the sandbox started", "run the command again")
                 break
             yield walked, found
             if found != DIRECTORY:

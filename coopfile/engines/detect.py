@@ -12,6 +12,7 @@ import shutil
 import time
 
 from coopfile.engines.call import Call, EngineError, shown
+from coopfile.engines.timeouts import DETECT, DETECT_ALONE
 from coopfile.record import Record
 from coopfile.render.facts import Engine
 
@@ -21,13 +22,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 NAMES = ("docker", "podman")
-WITHIN = 1.0  # seconds for all
-ALONE = 5.0  # seconds for the only one
 NAMESPACE, USERSPACE_KERNEL, VM = "namespace", "userspace-kernel", "vm"
 ISOLATION = (NAMESPACE, USERSPACE_KERNEL, VM)  # the weakest first
 
 # Runtimes by the names that their installers register them with.
 _RUNTIMES = {"runsc": USERSPACE_KERNEL, "krun": VM, "io.containerd.runsc.v1": USERSPACE_KERNEL}
+_KNOWN = ("crun", "kata-runtime", "krun", "runc", "runsc", "youki")  # what Podman finds along PATH
 _VM_PREFIXES = ("kata", "io.containerd.kata")
 
 
@@ -55,7 +55,7 @@ def isolation(runtime: str | None) -> str:
 
 def detect(environment: Mapping[str, str], names: Sequence[str] = NAMES) -> tuple[Found, ...]:
     """Ask engines of this machine, by PATH and the engines' own variables, what they can do."""
-    within = ALONE if len(names) == 1 else WITHIN
+    within = DETECT_ALONE if len(names) == 1 else DETECT
     deadline = time.monotonic() + within
     calls: dict[str, Call | Found] = {}
     for name in names:
@@ -67,10 +67,16 @@ def detect(environment: Mapping[str, str], names: Sequence[str] = NAMES) -> tupl
             calls[name] = Call((program, "info", "--format", "{{json .}}"), environment)
         except EngineError as error:
             calls[name] = Found(name, None, error.message, f"is {program} the {name} command?")
-    return tuple(
-        call if isinstance(call, Found) else _result(name, call, deadline, environment)
-        for name, call in calls.items()
-    )
+    try:
+        return tuple(
+            call if isinstance(call, Found) else _result(name, call, deadline, environment)
+            for name, call in calls.items()
+        )
+    except BaseException:
+        for call in calls.values():
+            if isinstance(call, Call):
+                call.abandon()
+        raise
 
 
 def _result(name: str, call: Call, deadline: float, environment: Mapping[str, str]) -> Found:
@@ -151,13 +157,17 @@ def _podman(program: str, info: Any, environment: Mapping[str, str]) -> Engine:
         rootless=rootless,
         selinux=bool(security.get("selinuxEnabled")),
         seccomp=bool(security.get("seccompEnabled", True)),
-        runtimes=(own,),
+        runtimes=(own, *(name for name in _KNOWN if name != own and _has(name, environment))),
         runtime=None,
         default_runtime=own,
         limits=limits,
         init=any(os.access(path, os.X_OK) for path in (*_TINY_INIT, *_PODMAN_INIT)),
         init_path=next((path for path in _TINY_INIT if os.access(path, os.X_OK)), None),
     )
+
+
+def _has(program: str, environment: Mapping[str, str]) -> bool:
+    return shutil.which(program, path=environment.get("PATH", os.defpath)) is not None
 
 
 _READERS = {"docker": _docker, "podman": _podman}

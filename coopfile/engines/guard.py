@@ -6,11 +6,18 @@ that all is over. What it removes it finds by label, never by name.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
+import re
 import signal
+import time
 
 from coopfile.engines.call import EngineError, ask
-from coopfile.errors import CoopError
+from coopfile.engines.processes import started
+from coopfile.engines.timeouts import QUICK, REMOVAL, REMOVAL_GOES_ON
+from coopfile.record import Record
 from coopfile.render import docker
 from coopfile.render.container import LABEL_MANAGED, LABEL_OWNER
 
@@ -20,45 +27,72 @@ if TYPE_CHECKING:
 
     from coopfile.render.facts import Engine
 
-_REMOVAL = 60.0  # seconds; an engine kills, unmounts and deletes
+_PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds between; the last one again and again
+_ID = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_AT_REST = ("configured", "created", "dead", "exited", "initialized", "stopped")
+_REMOVED, _LEFT, _DOUBT = b"removed", b"left", b"?"
 
 
 class Guard:
-    """The guarding process, as the run sees it: ``done`` has it clean up, and waits for that."""
+    """The guarding process, as the run sees it.
+
+    A call that makes a container has to hold ``lifeline`` open: should this process be
+    killed meanwhile, the guard waits for the end of that call too.
+    """
 
     def __init__(
         self, engine: Engine, owner: str, environment: Mapping[str, str], release: Callable[[], None]
     ) -> None:
         """Start it; ``release`` is called in it when the container is gone."""
-        receive, send = os.pipe()
+        self._engine, self._environment, self._owner = engine, environment, owner
+        receive, self.lifeline = os.pipe()
+        self._told, tell = os.pipe()
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         self._pid = os.fork()
         if self._pid == 0:
-            status = 1
             try:
-                os.close(send)
+                os.close(self.lifeline)
+                os.close(self._told)
                 os.setsid()
-                for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+                for number in _ENDING:
                     signal.signal(number, signal.SIG_IGN)
                 signal.pthread_sigmask(signal.SIG_SETMASK, ())
-                status = _guard(engine, owner, environment, receive, release)
+                _guard(engine, owner, environment, receive, tell, release)
             finally:
-                os._exit(status)
+                os._exit(0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(receive)
-        self._send = send
+        os.close(tell)
 
-    def done(self) -> None:
-        """Have everything removed; raises CoopError if that failed."""
-        os.close(self._send)
-        _, status = os.waitpid(self._pid, 0)
-        if status != 0:
-            raise CoopError(
-                "what the run left behind could not be removed", "coop tries again at its next run"
-            )
+    def doubt(self) -> None:
+        """Say that the engine may make the container later: it did not answer."""
+        with contextlib.suppress(OSError):  # somebody killed the guard
+            os.write(self.lifeline, _DOUBT)
+
+    def done(self) -> str | None:
+        """Have everything removed; return what to tell people if that failed."""
+        os.close(self.lifeline)
+        told = os.read(self._told, len(_REMOVED))
+        os.close(self._told)
+        if told == _REMOVED or (not told and _removed(self._engine, self._environment, self._owner)):
+            return None
+        return (
+            f"{self._engine.name} did not remove the container: coop tries again for "
+            f"{REMOVAL_GOES_ON / 60:g} minutes, and at its next run"
+        )
+
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def _guard(
-    engine: Engine, owner: str, environment: Mapping[str, str], receive: int, release: Callable[[], None]
-) -> int:
+    engine: Engine,
+    owner: str,
+    environment: Mapping[str, str],
+    receive: int,
+    tell: int,
+    release: Callable[[], None],
+) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
@@ -66,58 +100,158 @@ def _guard(
         sweep(engine, environment)
     except EngineError:
         pass  # of earlier runs; this one says itself if the engine does not answer
-    os.read(receive, 1)
+    doubt = os.read(receive, 1) == _DOUBT
+    while doubt and os.read(receive, 1):
+        continue
+    removed = _removed(engine, environment, owner)
+    if removed:
+        release()
+    _tell(tell, removed)
+    if not removed or doubt:
+        _go_on(engine, environment, owner, release)
+        release()
+
+
+def _removed(engine: Engine, environment: Mapping[str, str], owner: str) -> bool:
     try:
         remove_all(engine, environment, owner)
     except EngineError:
-        return 1
-    finally:
-        release()
-    return 0
+        return False
+    return True
+
+
+def _tell(descriptor: int, removed: bool) -> None:
+    try:
+        os.write(descriptor, _REMOVED if removed else _LEFT)
+        os.close(descriptor)
+    except OSError:
+        pass  # nobody is left to hear it
+
+
+def _go_on(engine: Engine, environment: Mapping[str, str], owner: str, release: Callable[[], None]) -> None:
+    """Try again for a while, and some more after a success: what was asked for may come late."""
+    end = time.monotonic() + REMOVAL_GOES_ON
+    pauses = list(_PAUSES)
+    successes = 0
+    while successes < len(_PAUSES) and time.monotonic() < end:
+        time.sleep(pauses.pop(0) if len(pauses) > 1 else pauses[0])
+        if _removed(engine, environment, owner):
+            successes += 1
+            release()
+
+
+class Owner(Record):
+    """Whose container it is: a user of a machine since it booted, and one process of theirs.
+
+    ``namespace`` is that of the process's pid, and ``started`` tells it from another one with its pid.
+    """
+
+    uid: str
+    machine: str
+    boot: str
+    namespace: str
+    pid: str
+    started: str
+
+    @property
+    def label(self) -> str:
+        """The start of a label's value; a random token comes after it."""
+        return ".".join(getattr(self, name) for name in self._fields)
+
+
+def this_owner() -> Owner:
+    """Return what is known of this process; "" for what the system does not tell."""
+    machine = _read("/etc/machine-id").strip()
+    try:
+        namespace = "".join(filter(str.isdigit, os.readlink("/proc/self/ns/pid")))
+    except OSError:
+        namespace = ""
+    return Owner(
+        uid=str(os.getuid()),
+        # machine-id(5): it is confidential, and shown as a hash only.
+        machine=hashlib.sha256(f"coop {machine}".encode()).hexdigest()[:12] if machine else "",
+        boot=_read("/proc/sys/kernel/random/boot_id").strip().replace("-", "")[:12],
+        namespace=namespace,
+        pid=str(os.getpid()),
+        started=started(os.getpid()),
+    )
 
 
 def owner_label(token: str) -> str:
-    """Return what labels the containers of this process: uid, pid, its start, and a random token."""
-    return f"{os.getuid()}.{os.getpid()}.{_started(os.getpid())}.{token}"
+    """Return what labels the containers of this process; ``token`` is random."""
+    return f"{this_owner().label}.{token}"
+
+
+def abandoned(label: str, running: bool) -> bool:
+    """Tell whether a container's owner is certainly dead, so that this process may remove it.
+
+    An engine may serve several machines, and containers that coop runs in. A process
+    is dead for sure if it was one of this user's, seen from here, and is not there any
+    more, or if the machine has booted since.
+    """
+    parts = label.split(".")
+    if len(parts) != len(Owner._fields) + 1:
+        return False
+    owner, here = Owner(*parts[:-1]), this_owner()
+    if owner.uid != here.uid or not (owner.pid.isascii() and owner.pid.isdecimal() and owner.started):
+        return False
+    if owner.boot and owner.boot == here.boot:
+        return owner.namespace == here.namespace != "" and started(int(owner.pid)) != owner.started
+    return owner.machine == here.machine != "" and "" not in (owner.boot, here.boot) and not running
 
 
 def remove_all(engine: Engine, environment: Mapping[str, str], owner: str) -> None:
-    """Remove every container that a label says is ours."""
-    for identifier in _list(engine, environment, f"label={LABEL_OWNER}={owner}", "{{.ID}}"):
-        _remove(engine, environment, identifier)
+    """Remove every container that a label says is ours; raises EngineError if one is left."""
+    condition = f"label={LABEL_OWNER}={owner}"
+    last = None
+    for pause in (0.2, 0.5, 1.0):
+        found = _list(engine, environment, condition, "{{.ID}}", REMOVAL)
+        answers = [_remove(engine, environment, identifier) for identifier in found]
+        if all(answers):
+            return
+        last = found[answers.index(False)]
+        time.sleep(pause)  # somebody else may be removing it right now
+    if _list(engine, environment, condition, "{{.ID}}", REMOVAL):
+        raise EngineError(f"the container {last} cannot be removed", None, (engine.program, "rm"))
 
 
 def sweep(engine: Engine, environment: Mapping[str, str]) -> None:
     """Remove the containers of runs whose process is dead: a machine, or everything, was killed."""
-    template = '{{.ID}} {{.Label "%s"}}' if engine.name == "docker" else '{{.ID}} {{index .Labels "%s"}}'
-    for line in _list(engine, environment, f"label={LABEL_MANAGED}=true", template % LABEL_OWNER):
-        identifier, _, owner = line.partition(" ")
-        parts = owner.split(".")
-        if len(parts) != 4 or parts[0] != str(os.getuid()):
+    label = '(.Label "%s")' if engine.name == "docker" else '(index .Labels "%s")'
+    # As JSON: a label may hold a line that looks like another container's.
+    template = "{{.ID}} {{json " + label % LABEL_OWNER + "}} {{.State}}"
+    for line in _list(engine, environment, f"label={LABEL_MANAGED}=true", template, QUICK):
+        identifier, _, rest = line.partition(" ")
+        try:
+            owner, end = json.JSONDecoder().raw_decode(rest)
+        except ValueError:
             continue
-        if _started(int(parts[1])) != parts[2]:
+        if not (isinstance(owner, str) and _ID.fullmatch(identifier)):
+            continue
+        state = rest[end:].strip()
+        # One word from Docker; more from Podman, such as "Exited (0) 2 minutes ago".
+        if abandoned(owner, state.partition(" ")[0].lower() not in _AT_REST):
             _remove(engine, environment, identifier)
 
 
-def _list(engine: Engine, environment: Mapping[str, str], condition: str, template: str) -> list[str]:
+def _list(
+    engine: Engine, environment: Mapping[str, str], condition: str, template: str, seconds: float
+) -> list[str]:
     argv = (engine.program, "ps", "--all", "--no-trunc", "--filter", condition, "--format", template)
-    answer = ask(argv, _REMOVAL, environment)
+    answer = ask(argv, seconds, environment)
     if answer.status != 0:
         raise EngineError("containers cannot be listed", None, argv, answer.said)
     return answer.out.split("\n")[:-1]
 
 
-def _remove(engine: Engine, environment: Mapping[str, str], identifier: str) -> None:
-    argv = docker.remove(engine, identifier)
-    answer = ask(argv, _REMOVAL, environment)
-    if answer.status != 0 and "o such container" not in answer.said:
-        raise EngineError("a container cannot be removed", None, argv, answer.said)
+def _remove(engine: Engine, environment: Mapping[str, str], identifier: str) -> bool:
+    """Remove a container; tell whether the engine says that it did."""
+    return ask(docker.remove(engine, identifier), REMOVAL, environment).status == 0
 
 
-def _started(pid: int) -> str:
-    """Return when a process started, in ticks since boot: with its pid that is one of a kind. proc(5)."""
+def _read(path: str) -> str:
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[19]
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
     except OSError:
         return ""

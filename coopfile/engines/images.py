@@ -2,39 +2,58 @@
 
 from __future__ import annotations
 
-from coopfile.engines.call import EngineError, ask, must
+import os
+import re
+import tempfile
+
+from coopfile.engines.call import Call, EngineError, ask, must, shown
+from coopfile.engines.detect import ISOLATION, isolation
+from coopfile.engines.timeouts import BUILD, IMPORT, PULL
 from coopfile.errors import CoopError
 from coopfile.render import docker
 from coopfile.render.images import is_built, reference, tools_archive
+from coopfile.render.stages import stages
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import IO
 
     from coopfile.plan.model import Plan
     from coopfile.render.facts import Engine, Facts
 
-_IMPORT = 60.0
-_PULL = 1800.0
-_BUILD = 7200.0  # seconds; a build compiles what it is told to
+_WIDEST = 300  # characters of a line
+_LINES = 15
+# Docker's first builder, Buildah, and BuildKit: Step 4/7 : RUN …, STEP 4/7: RUN …, #7 [4/7] RUN …
+_STEP = re.compile(r"(?:Step|STEP|#\d+ \[) *(\d+)/\d+[ :\]]")
+_NOISE = re.compile(rf"{_STEP.pattern}| ---> |Removing intermediate container |DEPRECATED:")
+_INSTRUCTIONS_BEFORE = 3
 
 
-def ensure(plan: Plan, facts: Facts, environment: Mapping[str, str], tell: Callable[[str], None]) -> str:
-    """Return the name of the image, made or fetched if it is not there; ``tell`` hears of what takes long."""
+def ensure(
+    plan: Plan,
+    facts: Facts,
+    environment: Mapping[str, str],
+    tell: Callable[[str], None],
+    show: Callable[[str], None] | None = None,
+) -> str:
+    """Return the name of the image, made or fetched if it is not there.
+
+    ``tell`` hears of what takes long, and ``show`` each line of what the engine says meanwhile.
+    """
     engine = facts.engine
     assert engine is not None
     image = reference(plan, facts)
     if exists(engine, image, environment):
         return image
     if is_built(plan):
-        _build(plan, engine, image, environment, tell)
+        _build(plan, engine, image, environment, tell, show)
     elif plan.base.image is not None:
-        tell(f"pulling {image}")
-        _pull(engine, image, environment)
+        _pull(engine, image, environment, tell, show)
     else:
         what = "the image of the host's tools cannot be made"
         archive = tools_archive(facts.tools)
-        must(what, docker.load(engine, image), _IMPORT, environment, archive)
+        must(what, docker.load(engine, image), IMPORT, environment, archive)
     return image
 
 
@@ -44,16 +63,32 @@ def exists(engine: Engine, image: str, environment: Mapping[str, str]) -> bool:
     return ask(argv, environment=environment).status == 0
 
 
-def _pull(engine: Engine, image: str, environment: Mapping[str, str]) -> None:
-    try:
-        must(f"{image} cannot be pulled", (engine.program, "pull", "--quiet", image), _PULL, environment)
-    except EngineError as error:
-        remedy = f"is the name right, and the registry within reach? try: {engine.program} pull {image}"
-        raise EngineError(error.message, remedy, error.argv, error.said) from None
+def _pull(
+    engine: Engine,
+    image: str,
+    environment: Mapping[str, str],
+    tell: Callable[[str], None],
+    show: Callable[[str], None] | None,
+) -> None:
+    tell(f"pulling {image}")
+    argv = (engine.program, "pull", image)
+    status, said = Call(argv, environment, merged=True).follow(PULL, show)
+    if status != 0:
+        raise EngineError(
+            f"{image} cannot be pulled: {shown(_reason(said))}",
+            f"is the name right, and the registry within reach? try: {engine.name} pull {image}",
+            argv,
+            "\n".join(said),
+        )
 
 
 def _build(
-    plan: Plan, engine: Engine, image: str, environment: Mapping[str, str], tell: Callable[[str], None]
+    plan: Plan,
+    engine: Engine,
+    image: str,
+    environment: Mapping[str, str],
+    tell: Callable[[str], None],
+    show: Callable[[str], None] | None,
 ) -> None:
     """Build the image of a plan with packages, set-up or an agent."""
     from coopfile.render.dockerfile import dockerfile
@@ -65,11 +100,81 @@ def _build(
             "and its neighbours too",
             'setup.network = "none" builds without a network, "host" with all of it',
         )
+    level = isolation(engine.default_runtime)
+    if ISOLATION.index(level) < ISOLATION.index(plan.sandbox.min_isolation):
+        raise CoopError(
+            f"min_isolation = {plan.sandbox.min_isolation}: {engine.name} would build the image with "
+            f"{engine.default_runtime}, which gives {level}",
+            "make a runtime that gives it the engine's default, or name an image that has everything already",
+        )
     assert plan.base.image is not None
     base = str(plan.base.image)
     if not exists(engine, base, environment):
-        tell(f"pulling {base}")
-        _pull(engine, base, environment)
+        _pull(engine, base, environment, tell, show)
+    _refuse_triggers(engine, base, environment)
     tell(f"building {image} (once; it is kept)")
-    argv = docker.build(engine, image, plan.setup.network)
-    must(f"building {image} failed", argv, _BUILD, environment, text.encode())
+    *argv, context = docker.build(engine, image, plan.setup.network)
+    argv += [*_limits(plan, engine), context]
+    with _file(text) as given:
+        call = Call(argv, environment, given.fileno(), merged=True)
+        status, said = call.follow(BUILD, show and (lambda line: show(_plain(line))))
+    if status != 0:
+        raise EngineError(_failure(plan, engine, said, shown_already=show is not None), None, argv)
+
+
+def _refuse_triggers(engine: Engine, image: str, environment: Mapping[str, str]) -> None:
+    """Refuse an image that adds steps of its own to builds: the engine itself would fetch what they name."""
+    argv = (engine.program, "image", "inspect", "--format", "{{json .Config.OnBuild}}", image)
+    found = must(f"{image} cannot be looked at", argv, environment=environment).strip()
+    if found not in ("null", "[]", ""):
+        raise CoopError(
+            f"{image} has ONBUILD instructions, which would run at the build without being in the plan",
+            "name an image without them",
+        )
+
+
+def _limits(plan: Plan, engine: Engine) -> list[str]:
+    """Return the options that hold a build to the plan's memory, where the engine can."""
+    if "memory" not in engine.limits:
+        return []
+    swap = ["--memory-swap", f"{plan.limits.memory}b"] if "swap" in engine.limits else []
+    return ["--memory", f"{plan.limits.memory}b", *swap]
+
+
+def _file(text: str) -> IO[bytes]:
+    """Return an open file without a name that holds a text; in memory where the system can."""
+    made = getattr(os, "memfd_create", None)
+    file: IO[bytes] = os.fdopen(made("Dockerfile"), "w+b") if made else tempfile.TemporaryFile()  # noqa: SIM115
+    file.write(text.encode())
+    file.seek(0)
+    return file
+
+
+def _failure(plan: Plan, engine: Engine, said: Sequence[str], *, shown_already: bool) -> str:
+    """Return what to tell of a build that failed: at which command, and the end of its output."""
+    commands = [
+        (f"{stage.key}[{number}]" if stage.key == "setup.run" else stage.key, command)
+        for stage in stages(plan)
+        for number, command in enumerate(stage.commands)
+    ]
+    steps = [int(match[1]) for line in said if (match := _STEP.match(line))]
+    # The first instructions are FROM, USER and WORKDIR.
+    number = steps[-1] - 1 - _INSTRUCTIONS_BEFORE if steps else -1
+    if 0 <= number < len(commands):
+        key, command = commands[number]
+        first, more, _ = command.strip().partition("\n")
+        title = f"{key} failed: {first[:_WIDEST]}{'…' if more or len(first) > _WIDEST else ''}"
+    else:
+        title = f"{engine.name} could not build the image"
+    lines = [line[:_WIDEST] for line in map(_plain, said) if line.strip() and not _NOISE.match(line)]
+    return "\n".join([title, *([] if shown_already else lines[-_LINES:])])
+
+
+def _plain(line: str) -> str:
+    """Return a line without the colour by which Docker's first builder marks standard error."""
+    return line.removeprefix("\x1b[91m").removeprefix("\x1b[0m").removesuffix("\x1b[0m")
+
+
+def _reason(said: Sequence[str]) -> str:
+    """Return the lines of an engine's output that tell of errors; all if none seems to."""
+    return "\n".join([line for line in said if "rror" in line] or said)

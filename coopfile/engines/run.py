@@ -4,44 +4,38 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import secrets
+import select
 import signal
 import time
 
 from coopfile.engines import accounts, collect, guard, images
+from coopfile.engines.attend import attend
 from coopfile.engines.call import EngineError, ask, must, shown
+from coopfile.engines.timeouts import CREATE, SETTLES, STARTS
 from coopfile.errors import CoopError
 from coopfile.native.placeholders import Placeholders
 from coopfile.native.runner import TIMED_OUT, Outcome, ensure_streams, refuse_directories
-from coopfile.native.terminal import Saved
 from coopfile.plan.bind import bind, fences
 from coopfile.record import Record
 from coopfile.render import docker
-from coopfile.render.container import STOP_GRACE, Request, container, identify
+from coopfile.render.container import Request, container, identify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Any
 
+    from coopfile.engines.attend import Ended
     from coopfile.plan.bind import Host
     from coopfile.plan.model import Plan
     from coopfile.render.container import Container
     from coopfile.render.facts import Engine, Facts
 
-_CREATE = 120.0  # seconds; a busy disk
-_SETTLES = 5.0  # seconds from the end of the streams to that of the container
+_NAMES_TRIED = 3
 _NEVER_STARTED = ("created", "configured", "initialized")
-_FOREVER = 3600.0
-_SI_KERNEL = 0x80  # si_code of what the kernel sent, such as a terminal's ^C: sigaction(2)
-_FORWARDED = (
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGTERM,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGWINCH,
-)
+_WELL = "is it well? try: %s info"
 
 
 class Place(Record):
@@ -55,7 +49,6 @@ class Place(Record):
     inputs: tuple[str, ...]
     private: tuple[str, ...]
     state: str
-    cache: str
 
 
 def prepare(
@@ -67,27 +60,30 @@ def prepare(
     owner: str | None = None,
     token: str = "run",
     known: str = "",
+    held: bool = False,
 ) -> Container:
     """Return the container of a plan on this machine; nothing but the masks is made.
 
-    ``known`` is ``Facts.accounts``.
+    ``known`` is ``Facts.accounts`` and ``held`` as ``collect.facts`` takes it.
     """
     terminal = os.isatty(0) and os.isatty(1)
     request = Request(argv, token=token, owner=owner, terminal=terminal, held=True)
-    return container(plan, _facts(plan, engine, place).replace(accounts=known), request)
+    return container(plan, _facts(plan, engine, place, held=held).replace(accounts=known), request)
 
 
 def _accounts(plan: Plan, engine: Engine, place: Place, image: str, owner: str) -> str:
     """Return a directory of account files, where the image cannot know the user; Podman adds them itself."""
-    launch, _, _ = identify(plan, place.host, engine)
+    launch, _, _ = identify(plan, place.host, engine, system=collect.system())
     if plan.base.image is None or launch.uid == 0 or engine.name == "podman":
         return ""
-    return accounts.ensure(engine, image, launch, place.environment, owner, place.cache)
+    return accounts.ensure(engine, image, launch, place.environment, owner, place.state)
 
 
-def _facts(plan: Plan, engine: Engine, place: Place) -> Facts:
+def _facts(plan: Plan, engine: Engine, place: Place, *, held: bool = False) -> Facts:
     masks = collect.make_masks(place.state)
-    return collect.facts(plan, place.host, engine, inputs=place.inputs, private=place.private, masks=masks)
+    return collect.facts(
+        plan, place.host, engine, inputs=place.inputs, private=place.private, masks=masks, held=held
+    )
 
 
 def run(
@@ -98,37 +94,82 @@ def run(
     *,
     timeout: float | None = None,
     tell: Callable[[str], None],
+    show: Callable[[str], None] | None = None,
     check: Callable[[Container], None],
 ) -> Outcome:
     """Run a command under a plan on an engine and return when its container is gone.
 
-    ``tell`` hears of what takes long; ``check`` sees the container before it is made and
-    may raise. ``timeout`` is in seconds, for the command alone.
+    ``tell`` hears of what takes long, and ``show`` each line of what the engine says
+    meanwhile; ``check`` sees the container before it is made and may raise. ``timeout``
+    is in seconds, for the command alone.
     """
     ensure_streams()
     refuse_directories()
     environment = place.environment
     token = secrets.token_hex(6)
     owner = guard.owner_label(token)
-    image = images.ensure(plan, _facts(plan, engine, place), environment, tell)
+    image = images.ensure(plan, _facts(plan, engine, place), environment, tell, show)
     known = _accounts(plan, engine, place, image, owner)
     placeholders = _hold(plan, place)
     try:
-        made = prepare(plan, engine, place, argv, owner=owner, token=token, known=known)
+        made = prepare(plan, engine, place, argv, owner=owner, token=token, known=known, held=True)
         for hole in made.holes:
             raise CoopError(f"{hole.key}: {hole.text}", hole.remedy)
-        check(made)
         passed = {**environment, **dict(docker.variables(made, place.host.environment, environment))}
+        _check_text(made, passed)
+        check(made)
         guarding = guard.Guard(engine, owner, environment, placeholders.release)
     except BaseException:
         placeholders.release()
         raise
+    _limit_core()
     placeholders.forget()  # the guard has them, and outlives this process
     try:
-        identifier = _create(made, passed)
-        return _start(made, identifier, environment, timeout)
-    finally:
+        outcome = _start(made, _create(made, passed, guarding), environment, timeout)
+    except CoopError as error:
+        left = guarding.done()
+        raise CoopError(f"{error.message}\n{left}" if left else error.message, error.remedy) from None
+    except BaseException:
         guarding.done()
+        raise
+    left = guarding.done()
+    return outcome.replace(notes=(*outcome.notes, left)) if left else outcome
+
+
+def _limit_core() -> None:
+    """Have containers dump no core, where an engine hands on the limits of its command line.
+
+    1, not 0: a pipe in the host's core_pattern would be started with 0 too, core(5).
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    most = 1 if hard == resource.RLIM_INFINITY else min(hard, 1)
+    resource.setrlimit(resource.RLIMIT_CORE, (most, most))
+
+
+def _check_text(made: Container, environment: Mapping[str, str]) -> None:
+    """Refuse bytes that are no text: engines hand everything on as JSON, and would put other bytes there."""
+    inherited = ((f"the value of {host}", environment[name]) for name, host in made.inherited)
+    fields = (
+        *((f"the argument {word!r}", word) for word in made.argv),
+        *((f"the value of env.{name}", value) for name, value in made.environment),
+        *((f"the path {path!r}", path) for mount in made.mounts for path in (mount.source, mount.target)),
+        ("the directory", made.directory),
+        *inherited,
+    )
+    for what, text in fields:
+        if not _is_text(text):
+            raise CoopError(
+                f"{what} is not UTF-8, which {made.engine.name} cannot pass on as it is",
+                "use the native back end, or other names and values",
+            )
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _hold(plan: Plan, place: Place) -> Placeholders:
@@ -153,109 +194,110 @@ def _hold(plan: Plan, place: Place) -> Placeholders:
     return placeholders
 
 
-def _create(made: Container, environment: Mapping[str, str]) -> str:
-    argv = docker.create(made)
-    answer = ask(argv, _CREATE, environment)
-    if answer.status != 0:
-        raise EngineError(
-            f"{made.engine.name} cannot make the container: {shown(answer.said)}", None, argv, answer.said
-        )
-    return answer.out.strip().splitlines()[-1]
+def _create(made: Container, environment: Mapping[str, str], guarding: guard.Guard) -> str:
+    """Make the container and return its id; another name is taken where somebody else has this one."""
+    name = made.name
+    for _ in range(_NAMES_TRIED):
+        argv = docker.create(made)
+        try:
+            answer = ask(argv, CREATE, environment, held=(guarding.lifeline,))
+        except EngineError:
+            guarding.doubt()
+            raise
+        if answer.status == 0 and answer.out.strip():
+            return answer.out.strip().splitlines()[-1]
+        if "already in use" not in answer.said or made.name not in answer.said:
+            break
+        made = made.replace(name=f"{name}-{secrets.token_hex(3)}")
+    raise EngineError(
+        f"{made.engine.name} cannot make the container: {shown(answer.said)}", None, argv, answer.said
+    )
 
 
 def _start(
     made: Container, identifier: str, environment: Mapping[str, str], timeout: float | None
 ) -> Outcome:
     """Start the container with the caller's streams, forward signals, and say how it ended."""
-    terminals = Saved()
-    handled = {*_FORWARDED, signal.SIGCHLD}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, handled)
+    engine = made.engine
+
+    def stop(_: int, number: signal.Signals) -> None:
+        argv = (engine.program, "kill", "--signal", number.name[3:], identifier)
+        ask(argv, environment=environment)
+
+    def look() -> None:
+        if _state(engine, identifier, environment).get("Status") in _NEVER_STARTED:
+            raise EngineError(f"{engine.name} did not start the command in time", _WELL % engine.name, argv)
+
     argv = docker.start(made, identifier)
     try:
-        pid = os.posix_spawn(
-            argv[0],
-            argv,
-            dict(environment),
-            setsigmask=mask,
-            setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
-        )
-        status, timed_out = _wait(made.engine, identifier, environment, pid, handled, timeout)
-    finally:
-        terminals.restore()
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    return _outcome(made, identifier, environment, status, timed_out, timeout)
-
-
-def _wait(
-    engine: Engine,
-    identifier: str,
-    environment: Mapping[str, str],
-    pid: int,
-    handled: set[signal.Signals],
-    timeout: float | None,
-) -> tuple[int, bool]:
-    """Wait for the engine's command line; return its status and whether the time ran out."""
-    deadline = None if timeout is None else time.monotonic() + timeout
-    timed_out = False
-    while True:
-        left = _FOREVER if deadline is None else max(deadline - time.monotonic(), 0.0)
-        info = signal.sigtimedwait(handled, left)
-        if info is None:
-            if deadline is None:
-                continue
-            if not timed_out:
-                timed_out, deadline = True, time.monotonic() + STOP_GRACE
-                _kill(engine, identifier, environment, "TERM")
-            else:
-                deadline = None
-                _kill(engine, identifier, environment, "KILL")
-        elif info.si_signo == signal.SIGCHLD:
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                return os.waitstatus_to_exitcode(status), timed_out
-        elif info.si_code != _SI_KERNEL:
-            # What the terminal sent went to the engine's command line too, which passes it on.
-            os.kill(pid, info.si_signo)
-
-
-def _kill(engine: Engine, identifier: str, environment: Mapping[str, str], name: str) -> None:
-    ask((engine.program, "kill", "--signal", name, identifier), environment=environment)
+        ended = attend(argv, environment, timeout=timeout, stop=stop, look=look, look_after=STARTS)
+    except OSError as error:
+        raise EngineError(f"{argv[0]} cannot be started: {error.strerror}", None, argv) from None
+    return _outcome(made, identifier, environment, ended, timeout)
 
 
 def _outcome(
-    made: Container,
-    identifier: str,
-    environment: Mapping[str, str],
-    status: int,
-    timed_out: bool,
-    timeout: float | None,
+    made: Container, identifier: str, environment: Mapping[str, str], ended: Ended, timeout: float | None
 ) -> Outcome:
     """Ask the engine how the container ended: its command line mixes its own failures with the command's."""
-    argv = (made.engine.program, "container", "inspect", "--format", "{{json .State}}", identifier)
-    end = time.monotonic() + _SETTLES
-    while True:
-        state = json.loads(must("how the command ended is not known", argv, environment=environment))
-        if not state.get("Running"):
-            break
+    end = time.monotonic() + SETTLES
+    while (state := _state(made.engine, identifier, environment)).get("Running"):
+        if _unread():
+            return Outcome(128 + signal.SIGPIPE)  # as the command itself would have ended in a pipe
         if time.monotonic() > end:
             raise EngineError(
-                f"{made.engine.name} let go of the command before its end (status {status})",
-                "did somebody end its command line?",
-                argv,
+                f"the command was still running when {made.engine.name}'s command line ended "
+                f"({_how(ended.status)}), and was ended too",
+                "its output would have been lost",
+                (made.engine.program, "start"),
             )
         time.sleep(0.05)
     code = int(state["ExitCode"])
     if state.get("Status") in _NEVER_STARTED:
         # Docker keeps 126 and 127, as in a shell, in the state; Podman's command line ends with them.
-        for known in (code, status):
+        for known in (code, ended.status):
             if known in (126, 127):
                 return Outcome(known)
         why = shown(str(state.get("Error") or "see above"))
-        raise EngineError(f"{made.engine.name} could not start the command: {why}", None, argv)
+        raise EngineError(
+            f"{made.engine.name} could not start the command: {why}", None, (made.engine.program, "start")
+        )
     notes = []
     if state.get("OOMKilled"):
         notes.append(f"the command ran out of memory: limits.memory is {made.memory} bytes")
-    if timed_out:
+    if ended.timed_out:
         notes.append(f"the command was ended after {timeout:g} s")
         return Outcome(TIMED_OUT, tuple(notes))
     return Outcome(code, tuple(notes))
+
+
+def _unread() -> bool:
+    """Tell whether nobody reads standard output or standard error any more: poll(2), POLLERR."""
+    poll = select.poll()
+    for stream in (1, 2):
+        poll.register(stream, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _state(engine: Engine, identifier: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return an engine's State of a container: docker-inspect(1); podman-inspect(1) has the same."""
+    argv = (engine.program, "container", "inspect", "--format", "{{json .State}}", identifier)
+    what = "how the command fares is not known"
+    try:
+        state = json.loads(must(what, argv, environment=environment))
+    except ValueError:
+        raise EngineError(f"{what}: {engine.name} gave no JSON", None, argv) from None
+    except EngineError as error:
+        if "o such container" in error.said:
+            raise EngineError(
+                "somebody removed the container while the command ran in it, which ended the command",
+                None,
+                argv,
+                error.said,
+            ) from None
+        raise
+    return dict(state)
+
+
+def _how(status: int) -> str:
+    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"

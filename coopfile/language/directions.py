@@ -60,6 +60,22 @@ class Differs(Direction):
         return DIFFERENT
 
 
+class Chosen(Direction):
+    """Something chosen, or nothing (None, an empty list): each choice brings in something of its own.
+
+    One choice in another's place gives up the one and brings in the other: two deltas.
+    """
+
+    def compare(self, old: Any, new: Any) -> tuple[Delta, ...]:
+        """Return the differences between two typed values; none when they are equal."""
+        if old == new:
+            return ()
+        nothing = () if isinstance(old, tuple) or isinstance(new, tuple) else None
+        given_up = () if old == nothing else (Delta(NARROWS, old, nothing),)
+        brought_in = () if new == nothing else (Delta(WIDENS, nothing, new),)
+        return (*given_up, *brought_in)
+
+
 class Ascending(Direction):
     """A number of which more is wider; None is "no limit", the widest."""
 
@@ -93,16 +109,24 @@ class Profile(Direction):
 
 
 class Backends(Direction):
-    """A list of back ends, as weak as the weakest that it allows."""
+    """A list of back ends, as weak as the weakest that it allows, and then as the first that it tries.
+
+    Engines isolate with namespaces as the native back end does, but without its fences
+    of files and system calls.
+    """
 
     def kind(self, old: tuple[str, ...], new: tuple[str, ...]) -> Kind:
-        """Classify the step by the lists' weakest members."""
-        return _ranked(-self._strength(old), -self._strength(new))
+        """Classify the step by the lists' weakest members, then by their first."""
+        before, after = self._strength(old), self._strength(new)
+        if before == after:
+            return DIFFERENT
+        return WIDENS if after < before else NARROWS
 
     @staticmethod
-    def _strength(backends: tuple[str, ...]) -> int:
+    def _strength(backends: tuple[str, ...]) -> tuple[int, int]:
         strengths = {"seatbelt": 0, "apple": 2}
-        return min((strengths.get(backend, 1) for backend in backends), default=3)
+        weakest = min((strengths.get(backend, 1) for backend in backends), default=3)
+        return weakest, 0 if backends[:1] in (("docker",), ("podman",)) else 1
 
 
 class Growing(Direction):
@@ -236,6 +260,7 @@ def _ranked(old: int, new: int) -> Kind:
 
 
 ASCENDING = Ascending()
+CHOSEN = Chosen()
 GROWING = Growing()
 GROWING_READ = GrowingRead()
 SHRINKING = Shrinking()

@@ -85,7 +85,6 @@ def _packages(manager: str, example: str) -> Setting:
         types.PackageName(),
         f"Packages that {manager} installs into the root file system when it is built.",
         example,
-        wider=wider.DIFFERS,
     )
 
 
@@ -98,7 +97,7 @@ SETTINGS: tuple[Setting, ...] = (
         _IMAGE,
         None,
         REPLACE,
-        wider.DIFFERS,
+        wider.CHOSEN,
         "An OCI image to build the root file system from. Without it: the host's own tools, read-only.",
         '"debian:bookworm-slim"',
     ),
@@ -113,7 +112,7 @@ SETTINGS: tuple[Setting, ...] = (
         types.ListOf(types.ShellCommand(), ordered=True),
         (),
         ADD,
-        wider.DIFFERS,
+        wider.CHOSEN,
         "Shell commands run in order when the root file system is built, after the packages.",
         '["git config --system init.defaultBranch main"]',
     ),
@@ -131,7 +130,7 @@ SETTINGS: tuple[Setting, ...] = (
         types.ShellCommand(),
         None,
         REPLACE,
-        wider.DIFFERS,
+        wider.CHOSEN,
         "A shell command that installs the agent, the last step of the build.",
         '"npm install -g @anthropic-ai/claude-code"',
     ),
@@ -349,7 +348,7 @@ SETTINGS: tuple[Setting, ...] = (
         types.RuntimeName(),
         None,
         REPLACE,
-        wider.DIFFERS,
+        wider.CHOSEN,
         "Container engines: the OCI runtime to use.",
         '"runsc"',
     ),

@@ -101,6 +101,13 @@ class Placeholders:
             except FileNotFoundError:
                 self._hold(parent, name, content)
                 return
+            except PermissionError:
+                if not _owned(parent):
+                    return
+                raise CoopError(
+                    f"the directory of the protected path {walked} cannot be searched",
+                    "make it searchable for you: chmod u+rwx",
+                ) from None
             status = os.fstat(descriptor)
             if stat.S_ISDIR(status.st_mode) and not _marked(status):
                 directories[walked] = descriptor

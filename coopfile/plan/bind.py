@@ -168,6 +168,8 @@ def fences(
                 raise CoopError(f"{mount.source} is hidden from every sandbox")
     protected += [f"{home}/{path}" for path in HOME_PROTECT]
     found = []
+    # What is given read-only stays so through a writable mount that holds it.
+    protected += [mount.source for mount in mounts if not mount.write and mount.source not in protected]
     for mount in mounts:
         hide = _below(mount, unseen)
         protect = _below(mount, protected) if mount.write else ()

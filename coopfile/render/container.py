@@ -105,19 +105,23 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
     engine = facts.engine
     assert engine is not None
     refuse(plan, facts.system, engine)
-    launch, identities, weakened = identify(plan, facts.host, engine, request.argv)
+    launch, identities, weakened = identify(plan, facts.host, engine, request.argv, system=facts.system)
     if not launch.argv[0]:
         raise CoopError("the name of the program is empty")
     mounts, skipped = _mounts(launch, facts)
     fenced = fences(launch, mounts, facts.hidden, facts.inputs, facts.private)
     missing: list[str] = []
-    guards = [guard for fence in fenced for guard in _guards(fence, facts, missing)]
-    tools = [Mount(entry.content, entry.path, False) for entry in facts.tools if entry.kind == "bind"]
+    targets = [mount.target for mount in mounts]
+    guards = [guard for fence in fenced for guard in _guards(fence, targets, facts, missing)]
+    shown = facts.tools if plan.base.image is None else ()
+    tools = [Mount(entry.content, entry.path, False) for entry in shown if entry.kind == "bind"]
     accounts = (
         [Mount(f"{facts.accounts}/{name}", f"/etc/{name}", False) for name in ("passwd", "group")]
         if facts.accounts
         else []
     )
+    runtime = plan.sandbox.runtime or engine.runtime
+    limits = _held(engine, runtime)
     return Container(
         engine=engine,
         name=_name(facts.host.workspace, request.token),
@@ -134,14 +138,20 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
         shm=plan.limits.tmp,
         network=plan.network.mode,
         publish=plan.network.publish if plan.network.mode == "veth" else (),
-        memory=plan.limits.memory if "memory" in engine.limits else None,
-        swap="swap" in engine.limits,
-        cpus=plan.limits.cpus if "cpu" in engine.limits else None,
-        pids=plan.limits.pids if "pids" in engine.limits else None,
-        runtime=plan.sandbox.runtime or engine.runtime,
+        memory=plan.limits.memory if "memory" in limits else None,
+        swap="swap" in limits,
+        cpus=plan.limits.cpus if "cpu" in limits else None,
+        pids=plan.limits.pids if "pids" in limits else None,
+        runtime=runtime,
         terminal=request.terminal,
         holes=(*wider_network(plan, engine), *_unheld(() if request.held else missing)),
-        weakenings=(*weakened, *_limits(plan, engine), *_unfiltered(engine), *unkept(plan)),
+        weakenings=(
+            *weakened,
+            *_limits(plan, engine, limits, runtime),
+            *_unfiltered(engine, runtime),
+            *_unmasked(engine, runtime, launch.uid),
+            *(item for item in unkept(plan) if item.key != "network.publish" or plan.network.mode != "veth"),
+        ),
         skipped=(*launch.skipped, *skipped),
     )
 
@@ -149,7 +159,8 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
 def refuse(plan: Plan, system: str, engine: Engine) -> None:
     """Raise CoopError for what an engine on a system cannot do, or only by giving more than the plan."""
     if plan.network.mode == "proxy":
-        raise CoopError('network.mode = "proxy" is not there yet', 'use "none" or "host"')
+        others = '"none"' if engine.name == "apple" else '"none" or "host"'
+        raise CoopError('network.mode = "proxy" is not there yet', f"use {others}")
     if plan.base.image is None and system != "linux":
         raise CoopError(
             f"base.image is not set, and the tools of a {system} host do not run in a container",
@@ -171,21 +182,24 @@ def wider_network(plan: Plan, engine: Engine) -> list[Weakening]:
 
 
 def identify(
-    plan: Plan, host: Host, engine: Engine, argv: tuple[str, ...] = ()
+    plan: Plan, host: Host, engine: Engine, argv: tuple[str, ...] = (), *, system: str = "linux"
 ) -> tuple[Launch, str | None, list[Weakening]]:
     """Return the launch as who the caller can be inside, the engine's id mapping, and what that weakens.
 
     Files that the sandbox makes have to be the caller's: on a rootful engine ids are
-    the same inside and outside, on a rootless one root inside is the caller.
+    the same inside and outside, on a rootless one root inside is the caller. Where
+    ``system`` is not linux the engine is a virtual machine, whose view of the host's
+    files gives them to the caller whoever is inside.
     """
-    user, mapping, weakened = _identity(plan.session.user, host.uid, engine)
+    if system == "linux":
+        user, mapping, weakened = _identity(plan.session.user, host.uid, engine)
+    else:
+        user, mapping, weakened = plan.session.user, None, []
     return bind(plan.replace(session=plan.session.replace(user=user)), host, argv), mapping, weakened
 
 
 def _identity(wanted: str, caller: int, engine: Engine) -> tuple[str, str | None, list[Weakening]]:
     """Return root or me, the user namespace mode, and what of the plan's session.user that weakens."""
-    if engine.name == "apple":
-        return wanted, None, []
     if engine.rootless:
         if wanted == "root" or engine.name == "podman":
             return wanted, "keep-id" if wanted == "me" else None, []
@@ -201,33 +215,41 @@ def _identity(wanted: str, caller: int, engine: Engine) -> tuple[str, str | None
 
 
 def _mounts(launch: Launch, facts: Facts) -> tuple[list[Mount], list[str]]:
-    """Return the launch's mounts with real sources, less those that the host does not have."""
-    found, skipped = [launch.mounts[0].replace(source=facts.real_path(launch.mounts[0].source))], []
+    """Return the launch's mounts with real sources, less those that the host does not have.
+
+    Of two at one place the read-only one counts: engines refuse a second.
+    """
+    workspace = launch.mounts[0]
+    found, skipped = {workspace.target: workspace.replace(source=facts.real_path(workspace.source))}, []
     for mount in launch.mounts[1:]:
         if any(inside(mount.target, taken) for taken in _TAKEN) or mount.target == "/":
             raise CoopError(f"{mount.source} cannot be mounted at {mount.target}: the sandbox has its own")
         source = facts.real_path(mount.source)
-        if source in facts.kinds:
-            found.append(mount.replace(source=source))
-        else:
+        if source not in facts.kinds:
             skipped.append(f"{mount.source}: not on this host")
-    return found, skipped
+        elif mount.target not in found or not mount.write:
+            found[mount.target] = mount.replace(source=source)
+    return list(found.values()), skipped
 
 
 _PIN, _PROTECT, _HIDE = "pin", "protect", "hide"
 
 
-def _guards(fence: Fence, facts: Facts, missing: list[str]) -> Iterator[Mount]:
+def _guards(fence: Fence, targets: Sequence[str], facts: Facts, missing: list[str]) -> Iterator[Mount]:
     """Yield the mounts that guard paths below another.
 
     Every directory on the way is mounted on itself: renaming it, to put another in its
-    place, then fails with EBUSY. What is hidden is not looked into for more.
+    place, then fails with EBUSY. What is hidden is not looked into for more. ``targets``
+    are those of all mounts: one below this one is guarded by its own fence, and a pin
+    over it could make it writable.
     """
     places: dict[str, str] = {}
     root = fence.mount.source.rstrip("/")
+    prefix = fence.mount.target.rstrip("/") + "/"
+    mounted = {target[len(prefix) :] for target in targets if target.startswith(prefix)}
     for guard, paths in ((_HIDE, fence.hide), (_PROTECT, fence.protect)):
         for path in paths:
-            _place(places, path, guard, root, facts, missing)
+            _place(places, path, guard, root, mounted, facts, missing)
     for path, guard in places.items():
         source, target = f"{root}/{path}", f"{fence.mount.target}/{path}"
         if guard == _HIDE:
@@ -237,12 +259,20 @@ def _guards(fence: Fence, facts: Facts, missing: list[str]) -> Iterator[Mount]:
 
 
 def _place(
-    places: dict[str, str], path: str, guard: str, root: str, facts: Facts, missing: list[str]
+    places: dict[str, str],
+    path: str,
+    guard: str,
+    root: str,
+    mounted: set[str],
+    facts: Facts,
+    missing: list[str],
 ) -> None:
     """Note a guard at the end of a path, or where it ends sooner, and pins on the way there."""
     parts = path.split("/")
     for number in range(1, len(parts) + 1):
         walked = "/".join(parts[:number])
+        if walked in mounted:
+            return
         kind = facts.kinds.get(f"{root}/{walked}")
         if kind is None:
             missing.append(f"{root}/{path}")
@@ -272,29 +302,60 @@ def _unheld(missing: Sequence[str]) -> list[Weakening]:
     return [Weakening("workspace.protect", text, "`coop run` holds their place meanwhile")]
 
 
-def _limits(plan: Plan, engine: Engine) -> list[Weakening]:
+def _held(engine: Engine, runtime: str | None) -> tuple[str, ...]:
+    """Return which limits are handed to the engine.
+
+    gVisor does not hold ``pids``: the engine would count the threads of its kernel
+    instead, of which a few dozen are too few for it to start.
+    """
+    gvisor = _is_gvisor(engine, runtime)
+    return tuple(limit for limit in engine.limits if limit != "pids" or not gvisor)
+
+
+def _is_gvisor(engine: Engine, runtime: str | None) -> bool:
+    return engine.name != "apple" and "runsc" in (runtime or engine.default_runtime)
+
+
+def _limits(plan: Plan, engine: Engine, limits: Sequence[str], runtime: str | None) -> list[Weakening]:
     """Return which limits the engine does not hold."""
     why = f"this {engine.name} has no control group for it"
     remedy = "a machine with delegated control groups of version 2"
     found = []
-    if "memory" not in engine.limits:
+    if "memory" not in limits:
         found.append(Weakening("limits.memory", f"not enforced: {why}", remedy))
-    elif "swap" not in engine.limits:
+    elif "swap" not in limits:
         found.append(Weakening("limits.memory", "as much again may be swapped: the kernel does not count it"))
-    if plan.limits.cpus is not None and "cpu" not in engine.limits:
+    if plan.limits.cpus is not None and "cpu" not in limits:
         found.append(Weakening("limits.cpus", f"not enforced: {why}", remedy))
-    if "pids" not in engine.limits:
+    if _is_gvisor(engine, runtime):
+        text = "not enforced: gVisor does not count its processes"
+        found.append(Weakening("limits.pids", text, "limits.memory bounds them: a process takes memory"))
+    elif "pids" not in limits:
         found.append(Weakening("limits.pids", f"not enforced: {why}", remedy))
-    text = "held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together"
+    text = "held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together, nor for /dev"
     found.append(Weakening("limits.tmp", text, "limits.memory bounds them all: they are in memory"))
     return found
 
 
-def _unfiltered(engine: Engine) -> list[Weakening]:
-    if engine.seccomp or engine.name == "apple":
-        return []
+def _unfiltered(engine: Engine, runtime: str | None) -> list[Weakening]:
+    if engine.name == "apple" or _is_gvisor(engine, runtime):
+        return []  # a kernel of its own
+    if engine.seccomp:
+        if engine.name != "podman":
+            return []
+        text = "podman's filter of system calls lets user namespaces and key rings through"
+        return [Weakening("seccomp", text, "docker, gVisor, or the native back end")]
     text = f"this {engine.name} filters no system calls: its kernel, or its configuration, has no seccomp"
     return [Weakening("seccomp", text, "a kernel with CONFIG_SECCOMP_FILTER")]
+
+
+def _unmasked(engine: Engine, runtime: str | None, uid: int) -> list[Weakening]:
+    """Return what of /proc shows: root's own files count where root inside is root outside."""
+    mapped = engine.rootless or engine.remapped
+    if uid != 0 or engine.name != "docker" or mapped or _is_gvisor(engine, runtime):
+        return []
+    text = "files of root's that tell about this machine's memory can be read, such as slabinfo"
+    return [Weakening("proc", text, "run coop as an ordinary user, or podman or the native back end")]
 
 
 def _literals(launch: Launch) -> tuple[tuple[str, str], ...]:

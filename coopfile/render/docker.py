@@ -11,14 +11,15 @@ import csv
 import io
 
 from coopfile.errors import CoopError
-from coopfile.render.container import HOSTNAME, STOP_GRACE
+from coopfile.plan.hosttools import PROC_MASKED
+from coopfile.render.container import HOSTNAME, STOP_GRACE, Scratch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from coopfile.plan.bind import Mount
-    from coopfile.render.container import Container, Scratch
+    from coopfile.render.container import Container
     from coopfile.render.facts import Engine
 
 Argv = tuple[str, ...]
@@ -82,6 +83,8 @@ def build(engine: Engine, tag: str, network: str, context: str = "-") -> Argv:
         _checked(tag),
         "--pull=false" if engine.name == "docker" else "--pull=missing",
     ]
+    # Docker's older builder keeps the container of a step that failed.
+    argv += ["--force-rm"] if engine.name == "docker" else []
     if network in ("none", "host"):
         argv += ["--network", network]
     return (*argv, context)
@@ -128,13 +131,19 @@ def _options(container: Container) -> list[str]:
     argv.append("--no-healthcheck")
     if engine.name == "podman":
         argv += ["--read-only-tmpfs=false", "--http-proxy=false", "--image-volume", "ignore"]
+        argv += ["--security-opt", "mask=" + ":".join(f"/proc/{name}" for name in PROC_MASKED)]
     argv += ["--network", "bridge" if container.network == "veth" else container.network]
+    if container.network == "none" and engine.name == "docker":
+        # Docker would write down the host's name servers and domains; Podman takes no such option here.
+        argv += ["--dns", "0.0.0.0", "--dns-search", "."]
     for port in container.publish:
         argv += ["--publish", str(port)]
     argv += _limits(container)
     for scratch in container.scratch:
-        argv += ["--tmpfs", _tmpfs(scratch)]
-    argv += ["--shm-size", f"{container.shm}b"]
+        argv += ["--tmpfs", _tmpfs(scratch, engine)]
+    # --shm-size would make it noexec, and just-in-time compilers map code from it.
+    shared = Scratch(target="/dev/shm", size=container.shm, mode=0o1777, uid=0, gid=0)
+    argv += ["--tmpfs", _tmpfs(shared, engine)]
     for mount in container.mounts:
         argv += ["--mount", _bind(mount)]
     argv += ["--workdir", container.directory, *_environment(container)]
@@ -143,8 +152,13 @@ def _options(container: Container) -> list[str]:
 
 
 def _limits(container: Container) -> list[str]:
-    # 1, not 0: a pipe in the host's core_pattern would be started with 0 too, core(5).
-    argv = ["--ulimit", "core=1:1"]
+    engine = container.engine
+    if engine.name == "podman" and not engine.rootless:
+        # With any other, Podman sets nofile and nproc too, to what root may lack the right to have.
+        argv = ["--ulimit", "host"]
+    else:
+        # 1, not 0: a pipe in the host's core_pattern would be started with 0 too, core(5).
+        argv = ["--ulimit", "core=1:1"]
     if container.memory is not None:
         argv += ["--memory", f"{container.memory}b"]
         if container.swap:
@@ -156,11 +170,12 @@ def _limits(container: Container) -> list[str]:
     return argv
 
 
-def _tmpfs(scratch: Scratch) -> str:
+def _tmpfs(scratch: Scratch, engine: Engine) -> str:
     # Engines begin with noexec,nosuid,nodev: builds and virtual environments below /tmp need exec.
     options = f"rw,exec,nosuid,nodev,size={scratch.size},mode={scratch.mode:o}"
     if (scratch.uid, scratch.gid) != (0, 0):
-        options += f",uid={scratch.uid},gid={scratch.gid}"
+        # Podman 4 takes no ids here, but a word for those of --user.
+        options += ",U" if engine.name == "podman" else f",uid={scratch.uid},gid={scratch.gid}"
     return f"{scratch.target}:{options}"
 
 
@@ -173,8 +188,9 @@ def _bind(mount: Mount) -> str:
         if "\r" in path:
             raise CoopError(f"{path!r}: container engines cannot mount a path with a carriage return")
     text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(fields)
-    return text.getvalue()
+    # What the writer takes for the end of a line is what it quotes.
+    csv.writer(text, lineterminator="\n").writerow(fields)
+    return text.getvalue()[:-1]
 
 
 def _environment(container: Container) -> list[str]:
@@ -222,14 +238,17 @@ _ACTED_ON = (
     "ALL_PROXY",
     "BUILD",
     "CONTAINER",
+    "CF",
     "DBUS",
     "DOCKER",
+    "DYLD_",
     "GO",
     "HOME",
     "HTTP",
     "LD_",
     "MALLOC",
     "NO_PROXY",
+    "NS",
     "PATH",
     "PODMAN",
     "REGISTRY",

@@ -6,20 +6,30 @@ are inherited. ``env -i`` cannot keep some variables, so a shell first names all
 
 from __future__ import annotations
 
+from coopfile.errors import CoopError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _ENV = "/usr/bin/env"
 
+# Variables of the shell itself: it sets them, or does not let them be set.
+_SHELLS_OWN = frozenset(
+    (
+        *("BASHOPTS", "EUID", "IFS", "OLDPWD", "PPID", "PWD", "RANDOM", "SECONDS", "SHELLOPTS", "SHLVL"),
+        *("UID", "_"),
+    )
+)
+
 # A line of a value may look like a variable: then a name that does not exist is unset.
 _CLEAN = """\
 set -f
 IFS='
 '
-coop_names=$({env} | LC_ALL=C /usr/bin/sed -n 's/^\\([^=][^=]*\\)=.*/\\1/p') || exit 125
-for coop_name in $coop_names; do
-case $coop_name in {kept}) ;; *) set -- -u "$coop_name" "$@" ;; esac
+{prefix}names=$({env} | LC_ALL=C /usr/bin/sed -n 's/^\\([^=][^=]*\\)=.*/\\1/p') || exit 125
+for {prefix}name in ${prefix}names; do
+case ${prefix}name in {kept}) ;; *) set -- -u "${prefix}name" "$@" ;; esac
 done
 exec {env} "$@"
 """
@@ -32,16 +42,25 @@ def with_environment(
 
     ``inherited`` gives the host's variable for each variable that has its value; what the
     host does not have stays unset. Names are those that the language takes: letters,
-    digits and ``_``.
+    digits and ``_``. Raises CoopError for those that a shell has for itself.
     """
     values = [f"{name}={value}" for name, value in sorted(literals.items())]
     if not inherited:
         return (_ENV, "-i", *values, *argv)
-    names = sorted(inherited)
+    for name, host in inherited.items():
+        if _SHELLS_OWN.intersection((name, host)):
+            own = name if name in _SHELLS_OWN else host
+            raise CoopError(
+                f"env.{name}: the value of {host} cannot be passed on: {own} is a variable of the shell",
+                f"write the value: env.{name} = ...",
+            )
+    names, prefix = sorted(inherited), "coop_"
+    while any(known.startswith(prefix) for known in (*inherited, *inherited.values())):
+        prefix = f"_{prefix}"
     # In two steps, so that two variables may swap their values.
-    lines = [f"unset coop_{name}" for name in names]
-    lines += [f'[ -z "${{{inherited[name]}+x}}" ] || coop_{name}=${inherited[name]}' for name in names]
+    lines = [f"unset {prefix}{name}" for name in names]
+    lines += [f'[ -z "${{{inherited[name]}+x}}" ] || {prefix}{name}=${inherited[name]}' for name in names]
     lines += [f"unset {name}" for name in names]
-    lines += [f'[ -z "${{coop_{name}+x}}" ] || export {name}="$coop_{name}"' for name in names]
-    script = "\n".join(lines) + "\n" + _CLEAN.format(env=_ENV, kept="|".join(names))
+    lines += [f'[ -z "${{{prefix}{name}+x}}" ] || export {name}="${prefix}{name}"' for name in names]
+    script = "\n".join(lines) + "\n" + _CLEAN.format(env=_ENV, kept="|".join(names), prefix=prefix)
     return ("/bin/sh", "-c", script, "coop", *values, *argv)

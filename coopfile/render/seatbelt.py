@@ -17,7 +17,7 @@ from coopfile.plan.canonical import digest
 from coopfile.plan.promises import unkept
 from coopfile.render import sbpl
 from coopfile.render.environment import with_environment
-from coopfile.render.seatbelt_files import Given, given, real_path, rules
+from coopfile.render.seatbelt_files import Given, given, real_home, real_path, rules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def profile(plan: Plan, launch: Launch, facts: Facts, *, proxy_port: int | None 
             'coop writes the profiles "restrictive" and "permissive"',
         )
     gives = given(launch, facts)
-    writer = sbpl.Writer(_parameters(launch, gives))
+    writer = sbpl.Writer(_parameters(launch, facts, gives))
     everywhere = plan.sandbox.profile == "permissive"
     return (
         _templates()
@@ -94,7 +94,7 @@ def argv(
     _refuse(plan, proxy_port)
     gives = given(launch, facts)
     if plan.sandbox.profile in PROFILES:
-        parameters = _parameters(launch, gives)
+        parameters = _parameters(launch, facts, gives)
         for root in gives.writable():
             if inside(real_path(facts, profile_path), root):
                 raise CoopError(
@@ -126,9 +126,24 @@ def environment(plan: Plan, launch: Launch, facts: Facts) -> dict[str, str]:
     }
     if facts.temporary:
         own["TMPDIR"] = _temporary(facts)
+    if plan.sandbox.profile == "restrictive":
+        own.update(_git(launch, facts))
     for variable in plan.env:
         own.pop(variable.name, None)
     return {**launch.environment, **own}
+
+
+def _git(launch: Launch, facts: Facts) -> dict[str, str]:
+    """Return the variable that tells git of what it can read of its files in the home.
+
+    It ends with an error over one that is there and that it may not read (EPERM).
+    """
+    files = [f"{launch.host.home}/{name}" for name in (".config/git/config", ".gitconfig")]
+    sources = [mount.source for mount in given(launch, facts).mounts]
+    seen = [path for path in files if any(inside(real_path(facts, path), source) for source in sources)]
+    if len(seen) == len(files):
+        return {}
+    return {"GIT_CONFIG_GLOBAL": seen[0] if seen else "/dev/null"}
 
 
 def directory(launch: Launch) -> str:
@@ -161,6 +176,9 @@ def weakenings(
     ]
     if plan.sandbox.profile not in PROFILES:
         text = f"files and network are what {plan.sandbox.profile} says: coop does not know its rules"
+        own = real_path(facts, _own_profile(plan, launch))
+        if any(inside(own, root) for root in given(launch, facts).writable()):
+            text += ", nor whether they let the sandbox change that file for the next run"
         found.append(Weakening("sandbox.profile", text, '"restrictive" or "permissive"'))
     if plan.workspace.path not in ("host", launch.host.workspace):
         text = f"the workspace is at {launch.host.workspace}, as on the host"
@@ -183,6 +201,10 @@ def weakenings(
     if plan.sandbox.runtime is not None:
         text = f"{plan.sandbox.runtime}: not used; Seatbelt has no containers"
         found.append(Weakening("sandbox.runtime", text))
+    for variable in plan.env:
+        if variable.name.startswith("DYLD_"):
+            text = "macOS takes it away from what is started through its own programs, as env is"
+            found.append(Weakening(f"env.{variable.name}", text, "set it in the command, after sh -c"))
     known = {weakening.key for weakening in found}
     found += [weakening for weakening in unkept(plan) if weakening.key not in known]
     return tuple(found)
@@ -226,9 +248,9 @@ def _refuse(plan: Plan, proxy_port: int | None) -> None:
         raise CoopError(f"{proxy_port} is not a port")
 
 
-def _parameters(launch: Launch, gives: Given) -> dict[str, str]:
+def _parameters(launch: Launch, facts: Facts, gives: Given) -> dict[str, str]:
     """Return the roots that the profile names by parameters, each path once."""
-    parameters = {"WORKSPACE": gives.mounts[0].source, "HOME": launch.host.home}
+    parameters = {"WORKSPACE": gives.mounts[0].source, "HOME": real_home(launch, facts)}
     counts: dict[str, int] = {}
     for kind, path in (
         *(("WRITE" if mount.write else "READ", mount.source) for mount in gives.mounts[1:]),

@@ -22,8 +22,21 @@ if TYPE_CHECKING:
     from coopfile.plan.bind import Launch
     from coopfile.render.facts import Facts
 
-# Links of every macOS, whether facts name them or not.
-_LINKS = {"/etc": "/private/etc", "/tmp": "/private/tmp", "/var": "/private/var"}
+# The same files as under /, by another name.
+_ALIAS = "/System/Volumes/Data"
+
+# Links of every macOS, whether facts name them or not; and firmlinks, which realpath(3) leaves as
+# they are, while the kernel knows the files by their names under /.
+_LINKS = {
+    "/etc": "/private/etc",
+    "/home": f"{_ALIAS}/home",
+    "/tmp": "/private/tmp",
+    "/var": "/private/var",
+    **{
+        f"{_ALIAS}{path}": path
+        for path in ("/Applications", "/Library", "/Users", "/Volumes", "/opt", "/private", "/usr/local")
+    },
+}
 
 # Whoever can talk to a container engine can mount anything.
 _ENGINES = (
@@ -48,18 +61,27 @@ _STARTUP = (*HOME_PROTECT, "Library/LaunchAgents")
 HOME_SECRETS = (
     ".aws",
     ".azure",
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
     ".config/gcloud",
     ".config/gh",
+    ".config/git/credentials",
     ".config/op",
     ".docker/config.json",
+    ".gem/credentials",
     ".git-credentials",
     ".gnupg",
     ".kube",
+    ".my.cnf",
     ".netrc",
     ".npmrc",
     ".password-store",
+    ".pgpass",
     ".pypirc",
+    ".python_history",
     ".ssh",
+    ".terraform.d",
+    ".vault-token",
     ".zsh_history",
     ".bash_history",
     "Library/Application Support/Firefox",
@@ -70,9 +92,6 @@ HOME_SECRETS = (
     "Library/Messages",
     "Library/Safari",
 )
-
-# The same files as under /, by another name.
-_ALIAS = "/System/Volumes/Data"
 
 
 class Given(Record):
@@ -95,12 +114,14 @@ class Given(Record):
 class Rules(Record):
     """The filters of a profile's rules about files, in order.
 
-    ``sockets`` is where UNIX sockets are used. ``unseen`` is neither read nor written,
+    ``links`` are only followed. ``sockets`` is where UNIX sockets are used, and may be
+    nowhere. ``unseen`` is neither read nor written,
     ``protected`` not written; ``pinned`` are directories that are not made, moved or
     removed, for something guarded is below them.
     """
 
     read: tuple[str, ...]
+    links: tuple[str, ...]
     write: tuple[str, ...]
     sockets: tuple[str, ...]
     temporary: tuple[str, ...]
@@ -111,12 +132,12 @@ class Rules(Record):
 
 def real_path(facts: Facts, path: str) -> str:
     """Return what a path leads to: as the facts say of it, or of what holds it, or as on every macOS."""
-    return _led(_led(path, _LINKS), facts.real) if path not in facts.real else facts.real[path]
+    return _led(_led(path, _LINKS), facts.real) if path not in facts.real else _led(facts.real[path], _LINKS)
 
 
 def _led(path: str, links: Mapping[str, str]) -> str:
     holder = path
-    while holder not in ("/", ""):
+    while holder.strip("/"):
         if holder in links:
             return links[holder] + path[len(holder) :]
         holder = posixpath.dirname(holder)
@@ -142,9 +163,22 @@ def given(launch: Launch, facts: Facts) -> Given:
     return gives
 
 
+def real_home(launch: Launch, facts: Facts) -> str:
+    """Return the real path of the caller's home, which root's is not: it is below /var."""
+    return real_path(facts, launch.host.home)
+
+
 def _refuse(launch: Launch, facts: Facts, gives: Given) -> None:
-    fences(launch, gives.mounts, facts.hidden, facts.inputs, facts.private)  # for what it refuses
-    home = launch.host.home
+    home, workspace = real_home(launch, facts), gives.mounts[0].source
+    for path in gives.temporary:
+        if path.count("/") < 2 or inside(home, path):
+            raise CoopError(
+                f"{path} is for temporary files, and holds far more: the sandbox would be given all of it",
+                "set TMPDIR to a directory for nothing else",
+            )
+    real = launch.replace(host=launch.host.replace(home=home, workspace=workspace))
+    guarded = (_real(facts, paths) for paths in (facts.hidden, facts.inputs, facts.private))
+    fences(real, gives.mounts, *guarded)  # for what it refuses
     for path in (*_ENGINES, *(f"{home}/{name}" for name in _HOME_ENGINES)):
         for mount in gives.mounts[1:]:
             if inside(mount.source, path):
@@ -163,12 +197,18 @@ def _refuse(launch: Launch, facts: Facts, gives: Given) -> None:
                     )
 
 
+def _real(facts: Facts, paths: Iterable[str]) -> tuple[str, ...]:
+    """Return real paths: a rule about any other would match nothing."""
+    return tuple(real_path(facts, path) for path in paths)
+
+
 def rules(launch: Launch, facts: Facts, gives: Given, write: sbpl.Writer, *, everywhere: bool) -> Rules:
     """Return the filters. ``everywhere`` tells that the profile reads the whole host."""
     guards = _Guards(launch, facts, gives, write)
     written = list(_written(gives.mounts))
     return Rules(
         read=tuple(dict.fromkeys(_subpath(write, mount.source) for mount in gives.mounts)),
+        links=tuple(dict.fromkeys(_links(launch, facts, write))),
         write=tuple(dict.fromkeys(_below(write, root, inner) for root, inner in written)),
         sockets=tuple(dict.fromkeys(_subpath(write, root) for root, inner in written if not inner)),
         temporary=tuple(_shared(gives, write)),
@@ -178,20 +218,36 @@ def rules(launch: Launch, facts: Facts, gives: Given, write: sbpl.Writer, *, eve
     )
 
 
+def _links(launch: Launch, facts: Facts, write: sbpl.Writer) -> Iterator[str]:
+    """Yield filters for what may be links on the way to what is given: the kernel asks about each."""
+    for mount in launch.mounts:
+        written = _led(mount.source, _LINKS)
+        if real_path(facts, mount.source) != written:
+            for path in (written, *_above(written)):
+                yield f"(literal {write.path(path)})"
+
+
 def _written(mounts: Sequence[Mount]) -> Iterator[tuple[str, list[str]]]:
     """Yield each writable root with the read-only paths in it.
 
     As in a tree of mounts, the innermost path decides among those that are written with
-    ``~`` and among those that are not; either may give. Reading wins for a path in both lists.
+    ``~`` and among those that are not; either may give. Reading wins for a path in both
+    lists. The workspace is among the latter where it keeps the host's path.
     """
-    yield mounts[0].source, []
-    for mount in mounts[1:]:
-        alike = [other for other in mounts[1:] if _absolute(other) == _absolute(mount)]
+    for mount in mounts:
+        alike = [other for other in mounts if _tree(other, mounts) == _tree(mount, mounts)]
         inner = sorted(
             other.source for other in alike if not other.write and inside(other.source, mount.source)
         )
         if mount.write and mount.source not in inner:
             yield mount.source, inner
+
+
+def _tree(mount: Mount, mounts: Sequence[Mount]) -> str:
+    """Return which mounts lie over and below a mount where there is a tree of them."""
+    if mount.target == mount.source:
+        return "host"
+    return "workspace" if mount is mounts[0] else "home"
 
 
 def _shared(gives: Given, write: sbpl.Writer) -> Iterator[str]:
@@ -201,16 +257,15 @@ def _shared(gives: Given, write: sbpl.Writer) -> Iterator[str]:
         yield _below(write, path, [mount.source for mount in mounts])
 
 
-def _absolute(mount: Mount) -> bool:
-    return mount.target == mount.source
-
-
 class _Guards:
     """What is guarded, as pairs of a root and a path below it."""
 
     def __init__(self, launch: Launch, facts: Facts, gives: Given, write: sbpl.Writer) -> None:
         self._launch, self._facts, self._gives, self._write = launch, facts, gives, write
-        self._workspace, self._home = gives.mounts[0].source, launch.host.home
+        self._workspace, self._home = gives.mounts[0].source, real_home(launch, facts)
+        self._hidden, self._private, self._inputs = (
+            _real(facts, paths) for paths in (facts.hidden, facts.private, facts.inputs)
+        )
         self._writable = gives.writable()
         self._startup = tuple(
             name
@@ -237,7 +292,7 @@ class _Guards:
         for glob in self._launch.hide:
             yield f"(regex {write.pattern(self._workspace, sbpl.glob_pattern(glob))})"
         engines = (*_ENGINES, *(f"{home}/{name}" for name in _HOME_ENGINES))
-        for path in (*self._facts.hidden, *self._facts.private, *engines):
+        for path in (*self._hidden, *self._private, *engines):
             yield from _exactly(write, path)
         if everywhere:
             sources = [mount.source for mount in self._gives.mounts]
@@ -250,7 +305,7 @@ class _Guards:
         for name in self._launch.protect:
             yield from _exactly(write, f"{self._workspace}/{name}")
             yield f"(regex {write.pattern(self._workspace, sbpl.name_pattern(name))})"
-        for path in self._facts.inputs:
+        for path in self._inputs:
             yield from _exactly(write, path)
         for name in self._startup:
             path = f"{home}/{name}"
@@ -266,7 +321,7 @@ class _Guards:
         write = self._write
         for root in self._writable:
             yield from self._literals([root])
-        exact = [*self._facts.hidden, *self._facts.private, *self._facts.inputs]
+        exact = [*self._hidden, *self._private, *self._inputs]
         for path in (*exact, *self._writable):
             yield from self._literals(_above(path))
         for root, name in self._named:
@@ -286,7 +341,7 @@ class _Guards:
 
 def _above(path: str) -> Iterator[str]:
     """Yield the directories above a path, the innermost first, without ``/`` and the empty one."""
-    while (path := posixpath.dirname(path)) not in ("/", ""):
+    while (path := posixpath.dirname(path)).strip("/"):
         yield path
 
 

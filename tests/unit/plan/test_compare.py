@@ -18,6 +18,12 @@ MIRROR = {"widens": "narrows", "narrows": "widens", "differs": "differs"}
 
 #: Per key of the table: a value that gives more than the sample's, and what to say of it.
 WIDER: dict[str, tuple[Any, str]] = {
+    "packages.apt": (("git", "ripgrep"), "+ ripgrep"),
+    "packages.apk": (("git",), "+ git"),
+    "packages.dnf": (("git",), "+ git"),
+    "packages.pip": (("pytest",), "+ pytest"),
+    "packages.npm": (("typescript",), "+ typescript"),
+    "packages.cargo": (("ripgrep",), "+ ripgrep"),
     "setup.network": ("veth", "none → veth"),
     "workspace.protect": (("Coopfile",), "- .git/hooks"),
     "files.read": (("~/.gitconfig", "~/.ssh"), "+ ~/.ssh"),
@@ -50,21 +56,19 @@ WIDER: dict[str, tuple[Any, str]] = {
     "tools.confirm": ("never", "ask → never"),
 }
 
+#: Keys of which every choice brings in something of its own: another choice than the sample's.
+CHOSEN: dict[str, Any] = {
+    "base.image": ImageReference("docker.io", "library/debian", "trixie"),
+    "setup.run": ("make",),
+    "agent.install": "npm install -g another",
+    "sandbox.runtime": "crun",
+}
+
 #: Keys of which no value is wider: another value than the sample's.
 OTHER: dict[str, Any] = {
-    "base.image": ImageReference("docker.io", "library/debian", "trixie"),
-    "packages.apt": ("git", "ripgrep"),
-    "packages.apk": ("git",),
-    "packages.dnf": ("git",),
-    "packages.pip": ("pytest",),
-    "packages.npm": ("typescript",),
-    "packages.cargo": ("ripgrep",),
-    "setup.run": (),
-    "agent.install": None,
     "agent.command": ("sh",),
     "workspace.path": "host",
     "session.user": "me",
-    "sandbox.runtime": None,
 }
 
 
@@ -74,9 +78,8 @@ def seen(changes: tuple[Change, ...]) -> set[tuple[str, str, Any, Any]]:
 
 
 def test_every_setting_is_tried() -> None:
-    """Every key of the table is in one of the two tables of this test."""
-    assert WIDER.keys() | OTHER.keys() == BY_KEY.keys()
-    assert not WIDER.keys() & OTHER.keys()
+    """Every key of the table is in one of the three tables of this test."""
+    assert sorted([*WIDER, *CHOSEN, *OTHER]) == sorted(BY_KEY)
 
 
 @pytest.mark.parametrize("key", WIDER)
@@ -89,6 +92,18 @@ def test_wider(key: str) -> None:
     assert change.describe().startswith(f"widens  {key}: {text}")
     (back,) = compare(wide, PLAN)
     assert (back.key, back.kind, back.old, back.new) == (key, "narrows", change.new, change.old)
+
+
+@pytest.mark.parametrize("key", CHOSEN)
+def test_chosen(key: str) -> None:
+    """Another choice gives up the one and brings in the other; none at all only gives up."""
+    old, new = leaf(PLAN, key), CHOSEN[key]
+    nothing = () if isinstance(new, tuple) else None
+    other, none = with_leaf(PLAN, key, new), with_leaf(PLAN, key, nothing)
+    expected = {(key, "narrows", old, nothing), (key, "widens", nothing, new)}
+    assert seen(compare(PLAN, other)) == expected
+    assert seen(compare(PLAN, none)) == {(key, "narrows", old, nothing)}
+    assert seen(compare(none, PLAN)) == {(key, "widens", nothing, old)}
 
 
 @pytest.mark.parametrize("key", OTHER)

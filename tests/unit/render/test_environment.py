@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from coopfile.errors import CoopError
 from coopfile.render.environment import with_environment
 
 SHOW = ("/usr/bin/env", "-0")
@@ -70,3 +71,17 @@ def test_the_command_is_the_same(inherited: dict[str, str]) -> None:
     argv = with_environment((sys.executable, "-S", "-c", code, *arguments), {}, inherited)
     done = subprocess.run(argv, env=AROUND, capture_output=True, text=True, check=False, timeout=20)
     assert (done.returncode, done.stdout) == (7, f"{arguments}\n")
+
+
+def test_names_of_the_scripts_own() -> None:
+    """Variables that are called like those that the script uses meanwhile arrive, too."""
+    inherited = {"TOKEN": "coop_TOKEN", "coop_name": "name", "X": "coop_names"}
+    found = inside(with_environment(SHOW, {}, inherited))
+    assert found == {"TOKEN": "leak", "coop_name": "leak", "X": "leak"}
+
+
+@pytest.mark.parametrize("inherited", [{"IFS": "TOKEN"}, {"TOKEN": "UID"}, {"PWD": "PWD"}])
+def test_variables_of_the_shell(inherited: dict[str, str]) -> None:
+    """A variable that a shell would set, or not let be set, is refused."""
+    with pytest.raises(CoopError, match="variable of the shell"):
+        with_environment(SHOW, {}, inherited)

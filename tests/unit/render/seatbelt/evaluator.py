@@ -58,7 +58,8 @@ class Query(Record):
 
     ``path`` is that of a file or a UNIX socket, ``host`` and ``port`` the other end of a
     connection (or the own end of a listening socket), ``name`` that of a service or a
-    sysctl, ``target`` whose process, ``domain`` and ``protocol`` a socket's.
+    sysctl, ``target`` whose process, ``domain`` and ``protocol`` a socket's, ``command``
+    that of a file-ioctl.
     """
 
     operation: str
@@ -71,6 +72,7 @@ class Query(Record):
     target: str = "others"
     domain: str = "AF_INET"
     protocol: int = 0
+    command: int = 0
 
 
 class Rule(Record):
@@ -233,7 +235,7 @@ class Profile:
             (part,) = parts
             return query.path is not None and self._path(str(kind), part, query.path, style, deny)
         if kind == "vnode-type":
-            assert operation in FILE_OPERATIONS and parts[0] in ("DIRECTORY", "REGULAR-FILE"), filter
+            assert operation in FILE_OPERATIONS and parts[0] == "DIRECTORY", filter
             return bool(query.vnode == parts[0])
         if kind == "extension":
             assert operation in FILE_OPERATIONS, filter
@@ -252,6 +254,10 @@ class Profile:
         if kind == "socket-domain":
             assert operation == "system-socket" and parts[0] in ("AF_SYSTEM", "AF_UNIX"), filter
             return bool(query.domain == parts[0])
+        if kind == "ioctl-command":
+            # A name is not bound on every macOS, and then the whole profile fails.
+            assert operation == "file-ioctl" and str(parts[0]).isdecimal(), filter
+            return query.command == int(str(parts[0]))
         if kind == "socket-protocol":
             assert operation == "system-socket", filter
             return query.protocol == int(str(parts[0]))

@@ -33,6 +33,7 @@ def test_argv() -> None:
         "-i",
         "COOP_CREATED=1700000000",
         f"COOP_WORKSPACE={WORKSPACE}",
+        "GIT_CONFIG_GLOBAL=/dev/null",
         f"HOME={HOME}",
         "LOGNAME=dev",
         "PATH=/opt/homebrew/bin:/opt/homebrew/sbin:"
@@ -82,6 +83,27 @@ def test_the_plan_names_variables() -> None:
     found = seatbelt.environment(plan, bind(plan, HOST, ()), FACTS)
     assert (found["HOME"], found["PATH"], found["TMPDIR"]) == ("/x", "/y", "/z")
     assert "SSH_AUTH_SOCK" not in found and "API_TOKEN" not in found
+
+
+XDG = f"{HOME}/.config/git/config"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (PLAIN, "/dev/null"),
+        (f'{PLAIN}files.read = ["~/.gitconfig"]', f"{HOME}/.gitconfig"),
+        (f'{PLAIN}files.write = ["~/.config"]', XDG),
+        (REPRESENTATIVE, None),
+        (permissive(PLAIN), None),
+        (f'{PLAIN}env.GIT_CONFIG_GLOBAL = "/x"', "/x"),
+    ],
+)
+def test_git_reads_what_it_may(text: str, expected: str | None) -> None:
+    """Git is sent to its files in the home that the plan gives, for over others it would fail."""
+    plan = compiled(text)
+    found = seatbelt.environment(plan, bind(plan, HOST, ()), FACTS)
+    assert found.get("GIT_CONFIG_GLOBAL") == expected
 
 
 def test_directory() -> None:

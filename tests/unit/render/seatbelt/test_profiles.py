@@ -33,6 +33,7 @@ PERMISSIVE = rendered(permissive())
 BOTH = pytest.mark.parametrize("found", [RESTRICTIVE, PERMISSIVE], ids=["restrictive", "permissive"])
 
 CHANGES = ("file-write-create", "file-write-data", "file-write-mode", "file-write-unlink", "file-write-xattr")
+TIOCSTI = 0x80017472  # _IOW('t', 114, char)
 LOOKS = ("file-read-data", "file-read-metadata", "file-read-xattr", "file-test-existence")
 
 
@@ -87,11 +88,21 @@ FILES = [
     (f"{STATE}/approvals", False, False),
     (STATE, False, False),
     (f"{HOME}/.docker/run/docker.sock", False, False),
+    (f"{HOME}/.colima/default/docker.sock", False, False),
+    (f"{HOME}/.orbstack/run/docker.sock", False, False),
+    (f"{HOME}/.rd/docker.sock", False, False),
+    ("/Users/Shared/.docker/x", False, False),
     ("/private/var/run/docker.sock", False, False),
     (f"{HOME}/.ssh/id_ed25519", False, False),
     (f"{HOME}/Library/Keychains/login.keychain-db", False, False),
     (f"/System/Volumes/Data{HOME}/.ssh/id_ed25519", False, False),
     ("/usr/bin/python3", True, False),
+    ("/opt/homebrew/bin/git", True, False),
+    ("/usr/local/bin/git", True, False),
+    ("/Library/Developer/CommandLineTools/usr/bin/clang", True, False),
+    ("/Library/Preferences/com.apple.dt.Xcode.plist", True, False),
+    ("/private/etc/gitconfig", True, False),
+    ("/private/etc/ssl/cert.pem", True, False),
     ("/System/Library/Frameworks/x", True, False),
     ("/System/Volumes/Preboot/Cryptexes/OS/System/Library/dyld/x", True, False),
     ("/private/etc/hosts", True, False),
@@ -124,6 +135,9 @@ OUTSIDE = [
     "/Users/other/x",
     "/private/etc/master.passwd",
     "/private/etc/sudoers",
+    "/private/etc/ssl/private/key.pem",
+    "/opt/homebrew/var/postgres/x",
+    "/usr/local/var/mysql/x",
     "/Library/Preferences/x.plist",
     "/private/var/db/x",
     "/Volumes/Disk/x",
@@ -213,7 +227,11 @@ def test_terminals(found: Rendered) -> None:
     for operation in ("file-read-data", "file-write-data"):
         assert found.may(operation, "/dev/ttys003", extensions=own)
         assert not found.may(operation, "/dev/ttys003")
-        assert not found.may(operation, "/dev/disk0") or operation == "file-read-data"
+        for disk in ("/dev/disk0", "/dev/rdisk0s1"):
+            assert not found.may(operation, disk)
+    assert found.may("file-read-metadata", "/dev/ttys003")
+    for device in ("/dev/ttys003", "/dev/tty", "/dev/null", "/dev/ptmx"):
+        assert not found.may("file-ioctl", device, command=TIOCSTI)
 
 
 @BOTH
@@ -320,6 +338,10 @@ def test_links_of_the_plan() -> None:
     found = rendered('files.write = ["~/.cache"]', facts)
     assert found.may("file-write-data", "/Volumes/big/cache/x")
     assert not found.may("file-write-data", f"{HOME}/.cache/x")
+    # The kernel asks for this of a link that it follows.
+    assert found.may("file-read-metadata", f"{HOME}/.cache")
+    assert not found.may("file-read-data", f"{HOME}/.cache")
+    assert not found.may("file-read-metadata", f"{HOME}/.netrc")
 
 
 @pytest.mark.parametrize("path", [f"{WORKSPACE}/link", "/tmp/link/x", f"{HOME}/.cache/link"])
@@ -339,6 +361,50 @@ def test_read_only_paths_by_their_real_names() -> None:
     found = rendered('files.write = ["/var/data"]\nfiles.read = ["/var/data/fixed"]', facts)
     assert found.may("file-write-data", "/private/var/data/x")
     assert not found.may("file-write-data", "/private/var/data/fixed/x")
+
+
+def test_a_read_only_path_in_the_workspace() -> None:
+    """What files.read names inside the project stays read-only where the project keeps its path."""
+    path = f"{WORKSPACE}/infra"
+    facts = FACTS.replace(kinds={path: "directory"})
+    found = rendered(f'workspace.path = "host"\nfiles.read = ["{path}"]', facts)
+    assert found.may("file-read-data", f"{path}/x") and found.may("file-write-create", f"{WORKSPACE}/x")
+    assert not found.may("file-write-create", f"{path}/x")
+    # Elsewhere the project is another tree, and writable as a whole.
+    assert rendered(f'files.read = ["{path}"]', facts).may("file-write-create", f"{path}/x")
+
+
+def test_a_read_only_workspace() -> None:
+    """Reading wins for the workspace, too, and then there is nowhere to make a socket."""
+    facts = FACTS.replace(kinds={WORKSPACE: "directory"})
+    found = rendered(f'workspace.path = "host"\nfiles.read = ["{WORKSPACE}"]', facts)
+    assert found.may("file-read-data", f"{WORKSPACE}/x")
+    assert not found.may("file-write-data", f"{WORKSPACE}/x")
+    assert not found.may("network-bind", f"{WORKSPACE}/x.sock")
+
+
+@pytest.mark.parametrize("kind", ["hidden", "inputs", "private"])
+@pytest.mark.parametrize("prefix", ["/tmp", "/var/tmp", "/System/Volumes/Data/private/tmp"])
+def test_guards_by_their_real_names(kind: str, prefix: str) -> None:
+    """A guarded path is guarded by the kernel's name for it, whichever the facts have."""
+    host = FACTS.host.replace(workspace=f"{prefix}/app", directory=f"{prefix}/app")
+    facts = FACTS.replace(host=host, **{kind: (f"{prefix}/app/guarded",)})
+    found = rendered(permissive('files.hide = ["**/*.key"]'), facts)
+    real = prefix.replace("/System/Volumes/Data", "").replace("/private", "")
+    workspace = f"/private{real}/app"
+    assert found.may("file-write-data", f"{workspace}/x")
+    assert not found.may("file-write-data", f"{workspace}/guarded")
+    assert found.may("file-read-data", f"{workspace}/guarded") is (kind == "inputs")
+    assert not found.may("file-read-data", f"{workspace}/a.key")
+    assert not found.may("file-write-create", f"{workspace}/.git/hooks/x")
+
+
+def test_a_home_behind_a_link() -> None:
+    """Root's home is below /var, which is a link: its keys are hidden by their real names."""
+    facts = FACTS.replace(host=FACTS.host.replace(home="/var/root"), private=("/var/root/state",))
+    found = rendered(permissive(""), facts)
+    for name in (".ssh/id_rsa", ".docker/run/docker.sock", "state/x"):
+        assert not found.may("file-read-data", f"/private/var/root/{name}")
 
 
 def test_what_is_not_there_is_not_given() -> None:
@@ -379,8 +445,9 @@ def test_order(found: Rendered) -> None:
     assert allows == sorted(allows, reverse=True)
 
 
-def test_links_on_the_way_to_a_protected_path() -> None:
+@pytest.mark.parametrize("path", [f"{WORKSPACE}/.git", f"{HOME}/.config/git"])
+def test_links_on_the_way_to_a_protected_path(path: str) -> None:
     """A link that the sandbox could point elsewhere is refused."""
-    facts = FACTS.replace(kinds={**FACTS.kinds, f"{WORKSPACE}/.git": LINK})
+    facts = FACTS.replace(kinds={**FACTS.kinds, path: LINK})
     with pytest.raises(CoopError, match="symbolic link"):
         rendered(REPRESENTATIVE, facts)

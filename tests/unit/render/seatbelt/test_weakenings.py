@@ -43,12 +43,20 @@ def test_all(snapshot: SnapshotAssertion) -> None:
         ("sandbox.runtime", 'sandbox.runtime = "runsc"'),
         ("sandbox.profile", 'sandbox.profile = "/p.sb"'),
         ("limits.cpus", "limits.cpus = 1"),
+        ("env.DYLD_LIBRARY_PATH", 'env.DYLD_LIBRARY_PATH = "/x"'),
     ],
 )
 def test_listed(key: str, text: str) -> None:
     """A setting that is not kept is listed once, and not listed where it is not asked for."""
     assert [found.key for found in listed(text)].count(key) == 1
     assert key not in {found.key for found in listed(f'network.mode = "host"\n{NARROW}')}
+
+
+@pytest.mark.parametrize(("profile", "listed_too"), [("./p.sb", True), ("/tmp/p.sb", True), ("/p.sb", False)])
+def test_a_profile_that_the_sandbox_may_change(profile: str, listed_too: bool) -> None:
+    """Of a profile of one's own where the plan lets write, it is said that it may not last."""
+    (found,) = [item for item in listed(f'sandbox.profile = "{profile}"') if item.key == "sandbox.profile"]
+    assert ("for the next run" in found.text) is listed_too
 
 
 def test_always_listed() -> None:
@@ -106,6 +114,14 @@ def test_paths_that_no_sandbox_gets(files: dict[str, list[str]], message: str) -
     facts = FACTS.replace(kinds={path: "directory"})
     with pytest.raises(CoopError, match=message):
         seatbelt.profile(plan, bind(plan, HOST, ()), facts)
+
+
+@pytest.mark.parametrize("path", ["/", "/private", "/Users", HOME])
+def test_temporary_directories_that_hold_more(path: str) -> None:
+    """A TMPDIR that is the home, or around it, is not given away as a place for temporary files."""
+    plan = compiled()
+    with pytest.raises(CoopError, match="for temporary files"):
+        seatbelt.profile(plan, bind(plan, HOST, ()), FACTS.replace(temporary=("/tmp", path)))
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536])

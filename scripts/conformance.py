@@ -1,0 +1,101 @@
+"""Print what every back end of this machine makes of the probes of tests/containers, as a table.
+
+``python scripts/conformance.py [--scenario NAME] [BACKEND...]``: a row for each probe, a column for
+each back end, compared with native: OK, ``listed`` by `coop status` as weaker, ``differs`` in
+what no plan promises, or DIFFERS. Exits with 1 when there is one of the last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.containers.differences import Difference, explained
+from tests.containers.probes import BACKENDS, NATIVE, SCENARIOS, Verdicts, verdicts
+from tests.engines.cell import UnusableError
+from tests.engines.engine import Engines
+from tests.sandboxes import Workshop
+
+
+def main() -> int:
+    """Run the probes and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--scenario", action="append", choices=SCENARIOS, help="only these probes")
+    parser.add_argument("backend", nargs="*", metavar="BACKEND", help=", ".join(BACKENDS))
+    options = parser.parse_args()
+    names = [NATIVE, *(name for name in options.backend or BACKENDS if name != NATIVE)]
+    workshop = Workshop()
+    try:
+        engines = Engines(workshop)
+        try:
+            table = _run(engines, names, options.scenario or list(SCENARIOS))
+        finally:
+            engines.close()
+    finally:
+        workshop.close()
+    return _print(table)
+
+
+def _run(engines: Engines, names: list[str], scenarios: list[str]) -> dict[str, Verdicts]:
+    """Return the verdicts of each back end that this machine has."""
+    table: dict[str, Verdicts] = {}
+    for name in names:
+        found: Verdicts = {}
+        started = time.monotonic()
+        try:
+            for which in scenarios:
+                try:
+                    found |= verdicts(engines, name, which)
+                except (AssertionError, OSError, ValueError) as error:
+                    print(f"{name}: {which}: {error}", file=sys.stderr)
+        except UnusableError as error:
+            print(f"{name}: not on this machine: {error}", file=sys.stderr)
+            continue
+        print(f"{name}: {time.monotonic() - started:.1f} s", file=sys.stderr)
+        table[name] = found
+    return table
+
+
+def _print(table: dict[str, Verdicts]) -> int:
+    """Print the table, and below it every difference with its explanation; return the exit status."""
+    baseline = table[NATIVE]
+    names = [name for name in table if name != NATIVE]
+    wide = max(map(len, baseline))
+    print(" " * wide, *names, sep="  ")
+    notes, unexplained = [], 0
+    for probe, expected in baseline.items():
+        cells = []
+        for name in names:
+            verdict = table[name].get(probe, "no verdict")
+            if verdict == expected:
+                cells.append("OK")
+                continue
+            difference = explained(probe, name, verdict)
+            unexplained += difference is None
+            cells.append(_cell(difference))
+            if difference is None:
+                notes.append(f"{name}: {probe}: {verdict!r}, not {expected!r}")
+            else:
+                key = f" ({difference.weakening})" if difference.weakening else ""
+                notes.append(f"{name}: {probe}: {verdict}: {difference.why}{key}")
+        print(
+            probe.ljust(wide),
+            *(cell.ljust(len(name)) for cell, name in zip(cells, names, strict=True)),
+            sep="  ",
+        )
+    print("", *notes, sep="\n")
+    return 1 if unexplained else 0
+
+
+def _cell(difference: Difference | None) -> str:
+    if difference is None:
+        return "DIFFERS"
+    return "listed" if difference.weakening else "differs"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

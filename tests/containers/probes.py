@@ -1,0 +1,685 @@
+"""One table of behaviour: probes that are run on every back end, each with a short verdict.
+
+A scenario is one way to run coop; it gives the verdicts of some probes by name. Most
+probes are in ``inside``, which runs them all in one sandbox; those here look from the
+host, or need runs of their own. ``SENTENCES`` says of every probe what it shows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from coopfile.plan.hosttools import DEVICES, DEVICES_OWN, ETC, ETC_OWN, PROC_MASKED
+from tests.containers import inside
+from tests.engines.cell import UnusableError
+from tests.engines.engine import MORE_NAMES, NAMES, Engine, Engines
+from tests.sandboxes import DEADLINE, Actor, Project, Result, alive, descendants, wait_until
+
+NATIVE, NATIVE_ROOT, DOCKER_ROOT = "native", "native by root", "docker by root"
+BACKENDS = (NATIVE, NATIVE_ROOT, NAMES[0], DOCKER_ROOT, *NAMES[1:], *MORE_NAMES)
+SENTENCES = {name: " ".join((function.__doc__ or "").split()) for name, function in inside.PROBES.items()}
+
+_SECRET = "unguessable-5519"
+_SOON = 15.0  # seconds in which everything of a run has to be gone
+
+Verdicts = dict[str, str]
+Scenario = Callable[["Backend"], Verdicts]
+SCENARIOS: dict[str, Scenario] = {}
+
+
+class Backend:
+    """A back end and who uses it."""
+
+    def __init__(self, name: str, actor: Actor, engine: Engine | None) -> None:
+        self.name = name
+        self.actor = actor
+        self.engine = engine
+
+    @property
+    def options(self) -> list[str]:
+        """What makes ``coop run`` take this back end."""
+        assignments = [f"sandbox.backend={self.engine.program if self.engine else 'native'}"]
+        if self.engine and self.engine.runtime:
+            assignments.append(f"sandbox.runtime={self.engine.runtime}")
+        return [word for assignment in assignments for word in ("--set", assignment)]
+
+    @contextlib.contextmanager
+    def project(self, coopfile: str = "") -> Iterator[Project]:
+        """Yield a project of the actor's with a Coopfile; it is ended and removed afterwards."""
+        project = Project(self.actor)
+        if self.engine:
+            project.environment.update(self.engine.environment)
+        project.coopfile(coopfile)
+        try:
+            yield project
+        finally:
+            project.close()
+            for directory in (project.directory, project.home):
+                shutil.rmtree(directory, ignore_errors=True)
+
+    def containers(self) -> list[str]:
+        """Return what the engine has of containers."""
+        return self.engine.containers() if self.engine else []
+
+
+def backend(engines: Engines, name: str) -> Backend:
+    """Return a back end by name; raises UnusableError when this machine can't have it."""
+    if name in (NATIVE, NATIVE_ROOT):
+        actor = engines.user if name == NATIVE else engines.root
+        if actor is None:
+            raise UnusableError(f"{name}: it needs root")
+        return Backend(name, actor, None)
+    if name == DOCKER_ROOT:
+        if engines.root is None:
+            raise UnusableError(f"{name}: it needs root")
+        engine = engines.get("docker").by(engines.root)
+    else:
+        engine = engines.get(name)
+    return Backend(name, engine.actor, engine)
+
+
+def weakenings(where: Backend, coopfile: str) -> set[str]:
+    """Return the keys that ``coop status`` lists as weaker than a plan on this back end."""
+    with where.project(coopfile) as project:
+        status = project.coop("status", "--json", *where.options)
+        found = json.loads(status.stdout)
+        chosen = next(item for item in found["backends"] if item["taken"])
+        assert chosen["usable"], status
+        return {item["key"] for item in chosen["weakenings"]}
+
+
+def scenario(**probes: str) -> Callable[[Scenario], Scenario]:
+    """Add a scenario, whose own probes are given with what each shows."""
+
+    def add(function: Scenario) -> Scenario:
+        SCENARIOS[function.__name__] = function
+        SENTENCES.update({name.replace("_", " "): text for name, text in probes.items()})
+        return function
+
+    return add
+
+
+# --- most of it, in one sandbox
+
+COOPFILE = """
+limits.memory = "1g"
+workspace.protect = ["release.sh", "locked", "deep/er/kept", "missing.cfg", "none/such/file"]
+[files]
+hide = ["**/.env*", "secrets"]
+read = ["~/given-read", "~/given-file"]
+write = ["~/given-write"]
+[env]
+PLAIN = "it's \\"so\\"\\n=$HOME `x`"
+"""
+
+_VALUES = {
+    "NEWLINES": "\na\n\nb=1\n",
+    "QUOTES": "'\"`$(id)\\",
+    "EQUALS": "=a==b=",
+    "UNICODE": "héllo 世界 🔒 \u202e\u0085\u2028",
+    "CONTROL": "\x01\x1b[31m\t\r\x7f",
+    "SPACES": "  two  words  ",
+    "EMPTY": "",
+    "LARGE": "x" * 100_000,
+    "SECRET": _SECRET,
+}
+_ARGUMENTS = [
+    "",
+    " ",
+    "a b",
+    "--",
+    "-x",
+    "--rm",
+    "'\"`$(id)\\",
+    "\n",
+    "héllo 世界",
+    "$HOME",
+    "*",
+    "=",
+    "{{.ID}}",
+]
+_PASSED = (
+    "COOP_CREATED",
+    "COOP_WORKSPACE",
+    "HOME",
+    "LANG",
+    "LOGNAME",
+    "PATH",
+    "PWD",
+    "SHELL",
+    "TERM",
+    "USER",
+)
+_MADE = {
+    *("gift", "made", "made/link", "made/other", "made/script", "new-directory", "new-file"),
+    *("new-file-0666", "set-id", "deep/newer"),
+}
+
+
+@scenario(
+    owners_on_the_host="What the sandbox made in the workspace belongs, on the host, to the caller.",
+    guards_on_the_host="On the host, what was hidden and protected is as before.",
+    traces_in_the_workspace="Nothing is left in the workspace but what the command made.",
+    secrets_in_command_lines="Values of host variables are in no command line on the host meanwhile.",
+    secrets_in_logs="The engine keeps nothing that the command printed.",
+    process_in_the_background="A process that the command left running is gone after the run.",
+    containers="No container is left.",
+)
+def batch(where: Backend) -> Verdicts:
+    """Run every probe of ``inside`` in one sandbox, and look at the host meanwhile and afterwards."""
+    with _listener(where) as listening, where.project() as project:
+        text = COOPFILE + "".join(f'{name} = {{ host = "HOST_{name}" }}\n' for name in _VALUES)
+        before = _furnish(project)
+        project.coopfile(text)
+        # In two parts, for coop's own processes have the facts in their command lines.
+        mark = ("98765.", str(time.monotonic_ns()))
+        facts = {
+            "home": str(project.home),
+            "workspace": str(project.directory),
+            "other": str(where.actor.base),
+            "inner": "inner",
+            "mark": mark,
+            "etc": [*(name.partition("/")[0] for name in ETC), *ETC_OWN],
+            "devices": [*DEVICES, *DEVICES_OWN, "shm"],
+            "masked": PROC_MASKED,
+            "variables": [*_PASSED, "PLAIN", *_VALUES],
+            "digests": {
+                name: hashlib.sha256(os.fsencode(value)).hexdigest()
+                for name, value in {**_VALUES, "PLAIN": 'it\'s "so"\n=$HOME `x`'}.items()
+            },
+            "arguments": [hashlib.sha256(word.encode()).hexdigest() for word in _ARGUMENTS],
+            **listening,
+        }
+        program = Path(inside.__file__).read_text()
+        given = {f"HOST_{name}": value for name, value in _VALUES.items()}
+        process = project.popen(
+            *("/usr/bin/python3", "-I", "-c", program, json.dumps(facts), *_ARGUMENTS),
+            options=where.options,
+            environment=given,
+            stdin=subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        seen = _command_lines_with(_SECRET)
+        logs = [where.engine.call("logs", name) for name in where.containers()] if where.engine else []
+        try:
+            _, errors = process.communicate(b"x", timeout=DEADLINE)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{where.name}: the run does not end, with verdicts {line!r}") from None
+        assert process.returncode == 0 and line, (where.name, process.returncode, line, errors)
+        verdicts: Verdicts = json.loads(line)
+        verdicts["secrets in command lines"] = "nowhere" if not seen else f"in {len(seen)} processes"
+        verdicts["secrets in logs"] = "nothing" if not any(log.stdout for log in logs) else "kept"
+        verdicts["process in the background"] = "left" if _command_lines_with("".join(mark)) else "gone"
+        verdicts["containers"] = "none" if not where.containers() else "left"
+        verdicts.update(_on_the_host(where, project, before))
+        return verdicts
+
+
+def _furnish(project: Project) -> set[str]:
+    """Make what the probes look for, on the host; return the paths in the workspace."""
+    project.write("plain.txt", "plain\n")
+    for name in ("release.sh", "deep/er/kept", "locked/inner", ".git/HEAD", ".git/config"):
+        project.write(name, f"{name}\n")
+    project.write("deep/er/sibling")
+    for name in (".env", "sub/.env.local", "secrets/inner"):
+        project.write(name, _SECRET)
+    root_id = project.write("root-id", Path(shutil.which("id") or "/usr/bin/id").read_bytes())
+    if os.geteuid() == 0:
+        os.chown(root_id, 0, 0)
+    root_id.chmod(0o4755)
+    for name in (".ssh/id_ed25519", "notes.txt", "given-read/file", "given-file", "given-write/file"):
+        project.write(str(project.home / name), f"{name}\n")
+    return set(project.tree())
+
+
+def _on_the_host(where: Backend, project: Project, before: set[str]) -> Verdicts:
+    tree = project.tree()
+    made = {path: tree[path] for path in _MADE if path in tree}
+    made["given-write/new"] = (0, *_owner(project.home / "given-write/new"), b"")
+    odd = {path for path, entry in made.items() if entry[1:3] != (where.actor.uid, where.actor.gid)}
+    owners = f"not of {' '.join(sorted(odd))}" if odd else "the caller's"
+    contents = {name: tree.get(name, (0, 0, 0, None))[3] for name in before}
+    expected = {"release.sh", "deep/er/kept", "locked/inner", ".git/HEAD", ".git/config"}
+    changed = {name for name in expected if contents[name] != f"{name}\n".encode()}
+    hidden = (".env", "sub/.env.local", "secrets/inner")
+    changed |= {name for name in hidden if contents[name] != _SECRET.encode()}
+    strange = set(tree) - before - _MADE
+    return {
+        "owners on the host": owners
+        if set(made) >= _MADE
+        else "not there: " + " ".join(sorted(_MADE - set(made))),
+        "guards on the host": " ".join(sorted(changed)) or "as before",
+        "traces in the workspace": " ".join(sorted(strange)) or "none",
+    }
+
+
+def _owner(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_uid, status.st_gid
+
+
+_LISTENER = """
+import json, socket, sys
+server = socket.create_server(("127.0.0.1", 0))
+abstract = f"coop-test-{server.getsockname()[1]}"
+unix = socket.socket(socket.AF_UNIX); unix.bind("\\0" + abstract); unix.listen()
+print(json.dumps({"port": server.getsockname()[1], "abstract": abstract}), flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def _listener(where: Backend) -> Iterator[dict[str, Any]]:
+    """Yield how to reach servers in the network namespace of the back end's host."""
+    argv = [*where.actor.prefix, "/usr/bin/python3", "-I", "-S", "-c", _LISTENER]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/") as process:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(DEADLINE)
+
+
+def _command_lines_with(text: str) -> list[int]:
+    """Return the processes of the host, all users', with a text in their arguments."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if text.encode() in Path(f"/proc/{name}/cmdline").read_bytes():
+                    found.append(int(name))
+    return found
+
+
+# --- limits
+
+_LIMITED = 'limits.memory = "256m"\nlimits.pids = 64\nlimits.tmp = "8m"\n'
+
+_MEMORY = """
+import os, sys
+block = bytearray()
+for _ in range(700):
+    block += bytes([1]) * (1 << 20)
+print(len(block) >> 20)
+"""
+
+_PIDS_AND_TMP = """
+import errno, json, os, signal
+def pids():
+    made = []
+    try:
+        while len(made) < 100:
+            pid = os.fork()
+            if pid == 0:
+                signal.pause()
+            made.append(pid)
+    except OSError as error:
+        return "held" if error.errno == errno.EAGAIN and len(made) <= 64 else str(error)
+    finally:
+        for pid in made:
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+    return "not held"
+def fill(path):
+    total = 0
+    with open(path, "wb", buffering=0) as file:
+        try:
+            while total < 64 << 20:
+                total += file.write(bytes(1 << 16))
+        except OSError as error:
+            return "held" if error.errno == errno.ENOSPC and total <= 8 << 20 else f"{error} {total}"
+    return "not held"
+places = ["/tmp", "/var/tmp", "/run", "/dev/shm", os.environ["HOME"]]
+verdicts = {"limit of scratch space together": "held" if fill("/tmp/x") == "held" else "not held"}
+room = [place for place in places[1:] if fill(place + "/y") != "held" or os.path.getsize(place + "/y") > 0]
+if room:
+    verdicts["limit of scratch space together"] = "each for itself"
+os.unlink("/tmp/x")
+each = {fill(place + "/y") for place in places}
+verdicts["limit of scratch space"] = " ".join(sorted(each))
+for place in places:
+    os.unlink(place + "/y")
+verdicts["limit of processes"] = pids()
+print(json.dumps(verdicts))
+"""
+
+
+@scenario(
+    limit_of_memory="A command that takes more memory than the limit does not get it.",
+    out_of_memory_is_told="coop says so when the command was ended for its memory.",
+    limit_of_processes="limits.pids bounds processes and threads.",
+    limit_of_scratch_space="limits.tmp bounds each of the temporary places.",
+    limit_of_scratch_space_together="limits.tmp bounds them all together.",
+)
+def limits(where: Backend) -> Verdicts:
+    """Go beyond each limit."""
+    with where.project(_LIMITED) as project:
+        memory = project.python(_MEMORY, options=where.options)
+        # gVisor counts what its kernel takes for processes as their memory.
+        more = ["--set", "limits.memory=1g"]
+        rest = project.python(_PIDS_AND_TMP, options=[*where.options, *more])
+        verdicts: Verdicts = {}
+        stopped = memory.status == 137 or "MemoryError" in memory.err
+        verdicts["limit of memory"] = "held" if stopped else f"not held: {memory.status} {memory.out.strip()}"
+        told = "limits.memory" in memory.err and "out of memory" in memory.err
+        verdicts["out of memory is told"] = "told" if told or "MemoryError" in memory.err else "not told"
+        if rest.status:
+            return {**verdicts, "limit of processes": f"{rest.status}: {rest.err}"}
+        return {**verdicts, **json.loads(rest.out)}
+
+
+# --- how it ends
+
+_EXITS: dict[str, tuple[str, ...]] = {
+    "status 0": ("true",),
+    "status 255": ("sh", "-c", "exit 255"),
+    "status 125 of the command": ("sh", "-c", "exit 125"),
+    "ended by TERM": ("sh", "-c", "kill -TERM $$; sleep 5"),
+    "ended by KILL": ("sh", "-c", "kill -KILL $$; sleep 5"),
+    "missing program": ("no-such-program",),
+    "missing program by path": ("./no-such-program",),
+    "file without the right to execute": ("./plain.txt",),
+    "directory as a program": ("/usr",),
+}
+SENTENCES.update({name: f"The exit status of `{' '.join(argv)}`." for name, argv in _EXITS.items()})
+
+
+@scenario()
+def exits(where: Backend) -> Verdicts:
+    """End in every way that a shell tells apart."""
+    with where.project() as project, ThreadPoolExecutor(2) as pool:
+        project.write("plain.txt", "plain\n")
+
+        def status(argv: tuple[str, ...]) -> str:
+            return str(project.run(*argv, options=where.options).status)
+
+        return dict(zip(_EXITS, pool.map(status, _EXITS.values()), strict=True))
+
+
+_ECHO = """
+import os, sys
+data = sys.stdin.buffer.read()
+sys.stdout.buffer.write(data)
+sys.stderr.buffer.write(data[::-1])
+"""
+
+
+@scenario(
+    streams="A megabyte of any bytes goes in and out, apart from the same on standard error.",
+    end_of_input="A command that reads to the end of an empty input gets there.",
+    closed_input="A run whose standard input is closed works.",
+    output_that_nobody_reads="A command whose reader has gone ends with SIGPIPE, as in a pipe.",
+    diagnostics="With -q coop itself prints nothing.",
+)
+def streams(where: Backend) -> Verdicts:
+    """Pass bytes through, and close streams."""
+    data = bytes(range(256)) * 4096
+    options = ["-q", *where.options]
+    with where.project() as project:
+        echoed = project.python(_ECHO, options=options, stdin=data)
+        intact = (echoed.status, echoed.stdout, echoed.stderr) == (0, data, data[::-1])
+        empty = project.run("cat", options=options, stdin=b"")
+        project.wrap = ("sh", "-c", 'exec "$@" <&-', "sh")
+        closed = project.run("cat", options=options)
+        project.wrap = ()
+        process = project.popen("sh", "-c", "while echo x; do :; done 2>/dev/null", options=options)
+        assert process.stdout is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        return {
+            "streams": "intact" if intact else f"{echoed.status}: {len(echoed.stdout)}, {len(echoed.stderr)}",
+            "end of input": str((empty.status, empty.out)),
+            "closed input": f"{closed.status} {closed.out}".strip(),
+            "diagnostics": "none" if not empty.err else empty.err,
+            "output that nobody reads": str(_ended(process)),
+        }
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int | str:
+    try:
+        return process.wait(_SOON)
+    except subprocess.TimeoutExpired:
+        return "goes on"
+
+
+# --- signals and time
+
+_TRAPS = """
+import os, signal, sys, time
+def caught(number, frame):
+    os.write(1, f"{signal.Signals(number).name}\\n".encode())
+    if number == signal.SIGTERM:
+        sys.exit(9)
+for name in ("HUP", "INT", "USR1", "USR2", "QUIT", "TERM"):
+    signal.signal(getattr(signal, f"SIG{name}"), caught)
+print("ready", flush=True)
+while True:
+    time.sleep(1)
+"""
+
+
+@scenario(
+    signals="Signals sent to coop arrive at the command, whose handlers run and whose status counts.",
+    ending_the_first_process="PID 1 cannot be ended by the command.",
+    time_runs_out="--timeout ends the command, and coop, with 124.",
+    killed="When coop is killed, its sandbox, processes and placeholders are gone within seconds.",
+)
+def ends(where: Backend) -> Verdicts:
+    """Signal, kill and outlast the command."""
+    with where.project('workspace.protect = ["missing/path"]\n') as project:
+        process = project.popen("/usr/bin/python3", "-I", "-c", _TRAPS, options=where.options)
+        assert process.stdout is not None
+        words = [process.stdout.readline().strip().decode()]
+        for name in ("HUP", "INT", "USR1", "USR2", "QUIT", "TERM"):
+            process.send_signal(getattr(signal, f"SIG{name}"))
+            words.append(process.stdout.readline().strip().decode())
+        words.append(str(process.wait(DEADLINE)))
+        late = project.run("sleep", "50", options=["--timeout", "1s", *where.options])
+        ending = project.shell("kill -KILL 1; sleep 0.2; echo goes on", options=where.options)
+        return {
+            "ending the first process": ending.out.strip() or str(ending.status),
+            "signals": " ".join(words).replace("SIG", ""),
+            "time runs out": str(late.status),
+            "killed": _kill(where, project),
+        }
+
+
+def _kill(where: Backend, project: Project) -> str:
+    mark = f"87654.{int(hashlib.sha256(str(project.directory).encode()).hexdigest()[:8], 16)}"
+    process = project.popen("sh", "-c", f"echo ready; sleep {mark}", options=where.options)
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    below = descendants(process.pid)
+    process.kill()
+    process.wait()
+    what: dict[str, Callable[[], Any]] = {
+        "processes": lambda: [*_command_lines_with(mark), *alive(below)],
+        "containers": where.containers,
+        "placeholders": lambda: (project.directory / "missing").exists(),
+    }
+    left = [name for name, find in what.items() if not _gone(find)]
+    return "left: " + " ".join(left) if left else "nothing is left"
+
+
+def _gone(find: Callable[[], Any]) -> bool:
+    return bool(wait_until(lambda: not find(), _SOON))
+
+
+# --- a terminal
+
+_TERMINAL = """
+import os, sys, termios, tty
+def size():
+    columns, lines = os.get_terminal_size()
+    return f"{columns}x{lines}"
+print("terminals", *[n for n in range(3) if os.isatty(n)], size(), flush=True)
+sys.stdin.readline()
+print("now", size(), flush=True)
+before = termios.tcgetattr(0)
+tty.setraw(0)
+print("raw", end="\\r\\n", flush=True)
+print("got", os.read(0, 1).hex(), end="\\r\\n", flush=True)
+termios.tcsetattr(0, termios.TCSANOW, before)
+try:
+    print("name", os.ttyname(0).rstrip("0123456789"), flush=True)
+except OSError:
+    print("name none", flush=True)
+print("waiting", flush=True)
+try:
+    sys.stdin.readline()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    sys.exit(5)
+"""
+
+
+@scenario(
+    terminal="With a terminal the command has one on all three streams, of the same size.",
+    resizing="A new size of the terminal arrives.",
+    control_P="^P goes to the command: no engine keeps it to itself.",
+    interrupt="^C interrupts the command, whose own status counts.",
+    name_of_the_terminal="The terminal has a name in /dev/pts.",
+)
+def terminal(where: Backend) -> Verdicts:
+    """Use coop from a terminal."""
+    with where.project() as project:
+        spawned = project.terminal("/usr/bin/python3", "-I", "-c", _TERMINAL, options=where.options)
+        spawned.setwinsize(31, 97)
+        verdicts: Verdicts = {}
+
+        def expect(name: str, pattern: str) -> None:
+            try:
+                spawned.expect(pattern, timeout=_SOON)
+                assert isinstance(spawned.match, re.Match)
+                verdicts[name] = spawned.match.group(1)
+            except (pexpect.TIMEOUT, pexpect.EOF) as error:
+                verdicts[name] = f"{type(error).__name__} {spawned.before!r}"
+
+        expect("terminal", r"terminals ([0-9 x]+)\r")
+        spawned.setwinsize(20, 70)
+        _settle(0.5)
+        spawned.sendline("")
+        expect("resizing", r"now ([0-9x]+)")
+        expect("control P", "(raw)")
+        spawned.send("\x10")
+        expect("control P", "got ([0-9a-f]+)")
+        expect("name of the terminal", r"name (\S+)")
+        expect("interrupt", "(waiting)")
+        _settle(0.2)
+        spawned.send("\x03")
+        expect("interrupt", "(interrupted)")
+        with contextlib.suppress(pexpect.TIMEOUT):
+            spawned.expect(pexpect.EOF, timeout=_SOON)
+        spawned.close()
+        verdicts["interrupt"] += f", {spawned.exitstatus}"
+        return verdicts
+
+
+def _settle(seconds: float) -> None:
+    """Wait for what nothing tells of: a size on its way through an engine, a terminal's settings."""
+    time.sleep(seconds)
+
+
+# --- other plans
+
+
+@scenario(
+    workspace_path="workspace.path puts the workspace elsewhere, and the caller's subdirectory below it.",
+    workspace_path_host='workspace.path = "host" keeps the host\'s path.',
+    user_me='session.user = "me" is the caller, with a home of their own name, and files are theirs.',
+    umask="New files have the modes that the caller's umask leaves.",
+)
+def places(where: Backend) -> Verdicts:
+    """Run other plans."""
+    with where.project() as project:
+        below = project.mkdir("src/deep")
+
+        def output(script: str, *more: str, **how: Any) -> str:
+            options = [*where.options, *(word for item in more for word in ("--set", item))]
+            result = project.shell(script, options=options, **how)
+            return result.out.strip() if result.status == 0 else f"{result.status}: {result.err}"
+
+        elsewhere = output("pwd -P; echo $PWD; echo ../../*", "workspace.path=/srv/project", cwd=below)
+        same = output("pwd -P; cat Coopfile", "workspace.path=host").replace(str(project.directory), "HOST")
+        script = "id -u; id -g; echo x > mine; echo $HOME; cd; pwd; touch x; id -un >/dev/null && echo known"
+        me = output(script, "session.user=me")
+        ids = f"{where.actor.uid}\n{where.actor.gid}"
+        mine = project.directory / "mine"
+        theirs = mine.exists() and _owner(mine) == (where.actor.uid, where.actor.gid)
+        project.wrap = ("sh", "-c", 'umask 027; exec "$@"', "sh")
+        masked = output("touch masked; umask")
+        return {
+            "workspace path": " ".join(elsewhere.split()),
+            "workspace path host": " ".join(same.split()),
+            "user me": " ".join(me.replace(ids, "IDS").split()) + (", theirs" if theirs else ", not theirs"),
+            "umask": masked,
+        }
+
+
+_CONNECT = """
+import socket, sys
+try:
+    socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=2).close()
+    print("reached")
+except OSError as error:
+    print("out of reach")
+"""
+
+
+@scenario(
+    value_that_is_not_text="A host variable's value that is not UTF-8 arrives as it is, or is refused.",
+    argument_that_is_not_text="So does an argument.",
+)
+def bytes_(where: Backend) -> Verdicts:
+    """Pass bytes that are no text."""
+    raw = b"\xff\xfe\x80"
+    with where.project('[env]\nBYTES = { host = "HOST_BYTES" }\n') as project:
+
+        def outcome(result: Result) -> str:
+            if result.status == 125:
+                return "refused"
+            return "intact" if result.stdout == raw else f"{result.status}: {result.stdout!r}"
+
+        given = {"HOST_BYTES": os.fsdecode(raw)}
+        value = project.shell('printf %s "$BYTES"', options=where.options, environment=given)
+        argument = project.run("printf", "%s", os.fsdecode(raw), options=where.options)
+        return {
+            "value that is not text": outcome(value),
+            "argument that is not text": outcome(argument),
+        }
+
+
+@scenario(network_host='network.mode = "host" reaches a server on the host\'s loopback.')
+def network(where: Backend) -> Verdicts:
+    """Run with the host's network."""
+    with _listener(where) as listening, where.project('network.mode = "host"\n') as project:
+        result = project.python(_CONNECT, str(listening["port"]), options=where.options)
+        return {"network host": result.out.strip() or f"{result.status}: {result.err}"}
+
+
+def verdicts(engines: Engines, name: str, which: str) -> Verdicts:
+    """Return what the probes of a scenario came to on a back end; raises UnusableError without it."""
+    try:
+        where = backend(engines, name)
+    except pytest.skip.Exception as error:
+        raise UnusableError(str(error)) from None
+    try:
+        return SCENARIOS[which](where)
+    finally:
+        if where.engine:
+            where.engine.clean()

@@ -1,0 +1,117 @@
+"""Every back end behaves like native, but for what ``differences`` says (`make conformance`)."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from tests.containers.differences import explained
+from tests.containers.probes import (
+    BACKENDS,
+    NATIVE,
+    SCENARIOS,
+    SENTENCES,
+    Verdicts,
+    backend,
+    verdicts,
+    weakenings,
+)
+from tests.engines.cell import UnusableError
+from tests.engines.engine import Engines
+
+
+@cache
+def natives(engines: Engines, scenario: str) -> Verdicts:
+    """Return what native makes of a scenario, for an ordinary user."""
+    return verdicts(engines, NATIVE, scenario)
+
+
+@cache
+def listed(engines: Engines, name: str) -> set[str]:
+    """Return the keys that `coop status` lists as weaker on a back end."""
+    return weakenings(backend(engines, name), "")
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("name", [name for name in BACKENDS if name != NATIVE])
+def test_a_back_end_behaves_like_native(engines: Engines, name: str, scenario: str) -> None:
+    """Every verdict is native's, or its difference is explained, and listed where it weakens the plan."""
+    try:
+        expected, found = natives(engines, scenario), verdicts(engines, name, scenario)
+    except UnusableError as error:
+        pytest.skip(str(error))
+    assert found.keys() == expected.keys()
+    problems = []
+    for probe, verdict in found.items():
+        if verdict == expected[probe]:
+            continue
+        difference = explained(probe, name, verdict)
+        if difference is None:
+            problems.append(f"{probe}: {verdict!r}, not {expected[probe]!r}. {SENTENCES[probe]}")
+        elif difference.weakening and difference.weakening not in listed(engines, name):
+            problems.append(f"{probe}: `coop status` does not list {difference.weakening}")
+    assert not problems, "\n".join([name, *problems])
+
+
+# What the probes are for: a table in which everybody is equally unprotected shows nothing.
+_PROMISES = {
+    "host files": "absent",
+    "writing outside": "denied",
+    "changing tools": "denied",
+    "hidden file": "denied",
+    "hidden directory": "denied",
+    "parent of hidden": "denied",
+    "protected file": "read-only",
+    "protected directory": "denied",
+    "parents of protected": "denied",
+    "making the missing": "refused",
+    "given paths": "denied",
+    "interfaces": "lo",
+    "loopback": "works",
+    "listener of the host": "out of reach",
+    "abstract socket of the host": "out of reach",
+    "identity": "root",
+    "capabilities": "0",
+    "no new privileges": "set",
+    "set id program": "as before",
+    "dangerous calls": "refused",
+    "mounting": "denied",
+    "making devices": "denied",
+    "writing to proc": "open: ",
+    "masked proc": "shows: ",
+    "scratch": "works",
+    "variables": "also: ",
+    "hostile values": "intact",
+    "hostile arguments": "intact",
+    "owners on the host": "the caller's",
+    "guards on the host": "as before",
+    "traces in the workspace": "none",
+    "secrets in command lines": "nowhere",
+    "process in the background": "gone",
+    "limit of memory": "held",
+    "limit of processes": "held",
+    "limit of scratch space": "held",
+    "status 255": "255",
+    "ended by TERM": "143",
+    "missing program": "127",
+    "file without the right to execute": "126",
+    "streams": "intact",
+    "signals": "ready HUP INT USR1 USR2 QUIT TERM 9",
+    "time runs out": "124",
+    "killed": "nothing is left",
+    "terminal": "0 1 2 97x31",
+    "resizing": "70x20",
+    "control P": "10",
+    "interrupt": "interrupted, 5",
+    "network host": "reached",
+}
+
+
+def test_native_keeps_its_promises(engines: Engines) -> None:
+    """What the others are compared with is what the plan promises."""
+    found: Verdicts = {}
+    for scenario in SCENARIOS:
+        found |= natives(engines, scenario)
+    assert {probe: found[probe] for probe in _PROMISES} == _PROMISES
+    assert found.keys() == SENTENCES.keys()

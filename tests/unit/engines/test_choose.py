@@ -1,0 +1,151 @@
+"""Which back end a plan gets: the order, what rules one out, and what is told when none is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from coopfile.engines import choose
+from coopfile.engines.choose import NoBackendError, survey, wanted
+from coopfile.plan.model import Plan
+from tests.unit.engines import infos
+from tests.unit.plan.samples import PLAN, with_leaf
+
+Install = Callable[..., dict[str, str]]
+DOCKER = infos.program(infos.DOCKER)
+DOCKER_PLAIN = infos.program({**infos.DOCKER, "Runtimes": {"runc": {}}})
+DOCKER_RUNSC = infos.program({**infos.DOCKER, "DefaultRuntime": "runsc"})
+DOCKER_KATA = infos.program({**infos.DOCKER, "Runtimes": {"runc": {}, "kata": {}}})
+DOCKER_DOWN = infos.program(infos.DOWN_OLD)
+PODMAN = infos.program(infos.PODMAN)
+
+BASE = PLAN.replace(
+    packages=PLAN.packages.replace(apt=()),
+    setup=PLAN.setup.replace(run=()),
+    agent=PLAN.agent.replace(install=None),
+    sandbox=PLAN.sandbox.replace(backend=("auto",), min_isolation="namespace", runtime=None),
+)
+TOOLS = with_leaf(BASE, "base.image", None)
+KERNEL = "userspace-kernel"
+
+
+def plan(base: Plan, **changes: object) -> Plan:
+    """Return a plan with other values in ``sandbox``, or at keys written with __ for the dot."""
+    for key, value in changes.items():
+        base = with_leaf(base, key.replace("__", ".") if "__" in key else f"sandbox.{key}", value)
+    return base
+
+
+@pytest.fixture(autouse=True)
+def _on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "system", lambda: "linux")
+
+
+CASES: list[tuple[str, Plan, dict[str, str], str]] = [
+    ("auto begins with native", TOOLS, {"docker": DOCKER, "podman": PODMAN}, "native (namespaces)"),
+    ("an image needs an engine, with gVisor if there is one", BASE, {"docker": DOCKER, "podman": PODMAN},
+     "docker + gVisor (userspace kernel)"),
+    ("then docker as it is", BASE, {"docker": DOCKER_PLAIN, "podman": PODMAN}, "docker (namespaces)"),
+    ("then podman", BASE, {"podman": PODMAN}, "podman (namespaces)"),
+    ("a daemon that is down is passed over", BASE, {"docker": DOCKER_DOWN, "podman": PODMAN},
+     "podman (namespaces)"),
+    ("a default that is gVisor is not asked for again", BASE, {"docker": DOCKER_RUNSC},
+     "docker (userspace kernel)"),
+    ("docker by name is docker's default", plan(BASE, backend=("docker",)), {"docker": DOCKER},
+     "docker (namespaces)"),
+    ("a list is an order", plan(BASE, backend=("podman", "docker")), {"docker": DOCKER, "podman": PODMAN},
+     "podman (namespaces)"),
+    ("its first that is there", plan(BASE, backend=("podman", "docker")), {"docker": DOCKER},
+     "docker (namespaces)"),
+    ("auto at the end of a list", plan(TOOLS, backend=("podman", "auto")), {}, "native (namespaces)"),
+    ("more isolation passes native over", plan(TOOLS, min_isolation=KERNEL), {"docker": DOCKER},
+     "docker + gVisor (userspace kernel)"),
+    ("and finds gVisor in docker by name", plan(BASE, backend=("docker",), min_isolation=KERNEL),
+     {"docker": DOCKER}, "docker + gVisor (userspace kernel)"),
+    ("a machine is more than a userspace kernel", plan(BASE, min_isolation=KERNEL, runtime="kata"),
+     {"docker": DOCKER_KATA}, "docker + kata (virtual machine)"),
+    ("a runtime is taken at its word", plan(BASE, runtime="runc"), {"docker": DOCKER},
+     "docker + runc (namespaces)"),
+    ("another engine may have the runtime", plan(BASE, runtime="crun"), {"docker": DOCKER, "podman": PODMAN},
+     "podman + crun (namespaces)"),
+    ("nothing, and that is allowed", plan(BASE, fallback="host"), {}, "host (not isolated)"),
+    ("something, so that nothing is not needed", plan(BASE, fallback="host"), {"podman": PODMAN},
+     "podman (namespaces)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "programs", "title"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
+)
+def test_what_is_chosen(install: Install, given: Plan, programs: dict[str, str], title: str) -> None:
+    """The first that is there and gives what the plan asks for."""
+    assert choose.choose(given, install(**programs)).title == title
+
+
+REFUSED: list[tuple[str, Plan, dict[str, str], list[str]]] = [
+    ("nothing is installed", BASE, {},
+     ["native: base.image = docker.io/library/debian:bookworm-slim", "docker: not installed",
+      "podman: not installed", "install docker; or install podman"]),
+    ("the daemon is down", plan(BASE, backend=("docker",)), {"docker": DOCKER_DOWN},
+     ["docker: Cannot connect to the Docker daemon", "start its daemon"]),
+    ("too little isolation", plan(BASE, min_isolation="vm"), {"docker": DOCKER, "podman": PODMAN},
+     ["docker: min_isolation = vm: runc gives namespace", "docker: min_isolation = vm: runsc gives",
+      "podman: min_isolation = vm: crun gives namespace"]),
+    ("no such runtime", plan(BASE, backend=("docker",), runtime="none"), {"docker": DOCKER},
+     ["docker: sandbox.runtime = none: docker has runc, runsc", "register none with docker"]),
+    ("a runtime that gives too little", plan(BASE, runtime="runc", min_isolation=KERNEL), {"docker": DOCKER},
+     ["docker: min_isolation = userspace-kernel: runc gives namespace"]),
+    ("a network that reaches too far", plan(BASE, network__mode="veth"), {"podman": PODMAN},
+     ['native: base.image', "podman: network.mode: podman's own network also reaches"]),
+    ("a network that is not there", plan(BASE, network__mode="proxy"), {"podman": PODMAN},
+     ['podman: network.mode = "proxy" is not there yet']),
+    ("another system's", plan(BASE, backend=("apple", "seatbelt")), {"docker": DOCKER},
+     ["apple: it is for macOS", "seatbelt: it is for macOS", "coop render apple"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "programs", "said"), [case[1:] for case in REFUSED], ids=[c[0] for c in REFUSED]
+)
+def test_what_is_refused(install: Install, given: Plan, programs: dict[str, str], said: list[str]) -> None:
+    """Everything that was tried is told of, with what helps."""
+    with pytest.raises(NoBackendError) as caught:
+        choose.choose(given, install(**programs))
+    text = f"{caught.value.message}\n{caught.value.remedy}"
+    assert caught.value.message.startswith("no back end can enforce this plan here:\n")
+    assert [line for line in said if line not in text] == []
+    assert {item.name for item in caught.value.tried} == set(wanted(given))
+
+
+def test_what_failed_is_not_tried_again(install: Install) -> None:
+    """After native turned out not to work, the next one is chosen."""
+    environment = install(docker=DOCKER_PLAIN)
+    assert choose.choose(TOOLS, environment, without=("native",)).name == "docker"
+    (tried,) = survey(plan(TOOLS, backend=("native",)), environment, without=("native",))
+    assert (tried.choice, tried.why) == (None, "it does not work on this machine")
+
+
+@pytest.mark.parametrize(
+    ("system", "backend", "names"),
+    [
+        ("linux", ("auto",), ("native", "docker", "podman")),
+        ("darwin", ("auto",), ("apple", "docker", "podman", "seatbelt")),
+        ("windows", ("auto",), ("docker", "podman")),
+        ("linux", ("podman", "auto", "apple"), ("podman", "native", "docker", "apple")),
+    ],
+)
+def test_what_auto_stands_for(
+    monkeypatch: pytest.MonkeyPatch, system: str, backend: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+    """It depends on the system, and names nothing twice."""
+    monkeypatch.setattr(choose, "system", lambda: system)
+    assert wanted(plan(BASE, backend=backend)) == names
+
+
+def test_a_runtime_of_podman_may_be_any_program(install: Install) -> None:
+    """Podman takes a runtime's path: what PATH has, it has."""
+    environment = install(podman=PODMAN)
+    chosen: Any = choose.choose(plan(BASE, backend=("podman",), runtime="sh"), environment)
+    assert chosen.engine.runtime == "sh"

@@ -1,0 +1,83 @@
+"""What is told of builds and pulls that fail, and what is never begun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from coopfile.engines import images
+from coopfile.engines.detect import detect
+from coopfile.errors import CoopError
+from coopfile.plan.bind import Host
+from coopfile.render.facts import Facts
+from tests.unit.engines import infos
+from tests.unit.plan.samples import PLAN, with_leaf
+
+Install = Callable[..., dict[str, str]]
+HOST = Host(1000, 1000, "me", "/home/me", "/home/me/w", "/home/me/w", {})
+BUILT = with_leaf(PLAN, "sandbox.min_isolation", "namespace")
+# `image inspect` finds no image but the base; `build` tells its arguments and fails as the text says.
+PROGRAM = """#!/bin/sh
+case $1 in
+info) cat <<'END'
+{info}
+END
+;;
+image) case $5 in docker.io/*) exit 0;; *) exit 1;; esac ;;
+build) echo "$@"; cat >/dev/null; cat <<'END'
+{says}
+END
+exit 1 ;;
+esac
+"""
+
+
+def failure(install: Install, says: str, plan: object = BUILT) -> tuple[CoopError, list[str]]:
+    """Return the error of a build that says something and fails, and all that it said."""
+    text = infos.program(infos.DOCKER).split("\n")[2]
+    environment = install(docker=PROGRAM.format(info=text, says=says))
+    engine = detect(environment, ["docker"])[0].engine
+    shown: list[str] = []
+    with pytest.raises(CoopError) as caught:
+        images.ensure(plan, Facts(HOST, engine=engine), environment, shown.append, None)  # type: ignore[arg-type]
+    return caught.value, shown
+
+
+@pytest.mark.parametrize(
+    "step",
+    ["Step {}/7 : RUN x", "STEP {}/7: RUN x", "#9 [{}/7] RUN x", "#9 [ {}/7] RUN x"],
+    ids=["docker", "podman", "buildkit", "buildkit, aligned"],
+)
+@pytest.mark.parametrize(
+    ("number", "title"),
+    [
+        (4, "packages.apt failed: command -v apt-get"),
+        (5, "setup.run[0] failed: true"),
+        (6, "agent.install failed: npm install"),
+        (3, "docker could not build the image"),
+        (9, "docker could not build the image"),
+    ],
+)
+def test_a_failed_build_names_its_command(install: Install, step: str, number: int, title: str) -> None:
+    """By the number of the step, in each builder's way of writing it."""
+    error, _ = failure(install, f"{step.format(number)}\n ---> Running in x\nthe reason")
+    first, *more = error.message.split("\n")
+    assert first.startswith(title)
+    assert more[-1] == "the reason"
+    assert not [line for line in more if "Step" in line or "--->" in line]
+
+
+def test_a_build_is_held_to_the_memory_of_the_plan(install: Install) -> None:
+    """With swap counted too, where the engine can."""
+    error, shown = failure(install, "")
+    assert "--memory 2147483648b --memory-swap 2147483648b -" in error.message
+    assert shown[0].startswith("building localhost/coop/debian:")
+
+
+def test_a_build_is_not_less_isolated_than_the_plan(install: Install) -> None:
+    """Engines build with their default runtime, whatever the plan's is."""
+    error, shown = failure(install, "", with_leaf(PLAN, "sandbox.min_isolation", "userspace-kernel"))
+    assert "docker would build the image with runc, which gives namespace" in error.message
+    assert error.remedy is not None and "default" in error.remedy
+    assert shown == []
