@@ -1,4 +1,4 @@
-"""What an image is, wherever it comes from: the OCI image specification's terms, resolved for one platform."""
+"""What an image is, wherever it comes from: the terms of the OCI image specification, for one platform."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Protocol
 
 
@@ -48,6 +49,7 @@ class ImageConfig(Record):
 class Image(Record):
     """One image for one platform. ``digest`` is that of what the reference named: an index or a manifest.
 
+    (An archive of ``docker save`` has neither: its config stands for them, in ``manifest`` too.)
     ``layers`` belong to ``config.diff_ids`` one by one, the lowest first.
     """
 
@@ -66,5 +68,11 @@ if TYPE_CHECKING:
         def image(self, platform: Platform) -> Image:
             """Resolve the image for a platform. Raises CoopError."""
 
-        def fetch(self, blob: Descriptor, path: str) -> None:
-            """Put a blob, verified by size and digest, at a path that does not exist yet. Raises CoopError."""
+        def fetch(self, blob: Descriptor, path: str, tell: Callable[[int], None] | None = None) -> None:
+            """Put a blob, verified by size and digest, at a path that does not exist yet. Raises CoopError.
+
+            ``tell`` hears how many bytes are new, fewer than none when it has to start again.
+            """
+
+        def close(self) -> None:
+            """End every transfer, in whichever thread it is. The source is of no more use."""

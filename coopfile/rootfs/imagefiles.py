@@ -1,0 +1,221 @@
+"""Files of an image on disk by their names, in a directory or in a tar archive: never one outside it."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import posixpath
+import stat
+import tarfile
+import tempfile
+import zlib
+
+from coopfile.errors import CoopError
+from coopfile.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import IO, Protocol
+
+    class Files(Protocol):
+        """Some files by their relative names."""
+
+        def open(self, name: str) -> Part:
+            """Open a file. Raises CoopError."""
+
+        def read(self, name: str, most: int) -> bytes:
+            """Return a file that has no more than ``most`` bytes. Raises CoopError."""
+
+        def close(self) -> None:
+            """Let go of them; what is open stays so."""
+
+
+_MOST_MEMBERS = 20_000
+_MOST_UNPACKED = 64 << 30
+_PIECE = 1 << 20
+_LINKS = 8
+
+
+class Part:
+    """An open stretch of a file: ``size`` bytes from ``start``."""
+
+    def __init__(self, file: int, start: int, size: int) -> None:
+        self.size = size
+        self._file = file
+        self._start = start
+        self._at = 0
+
+    def read(self, most: int) -> bytes:
+        """Return the next bytes, none at the end."""
+        piece = os.pread(self._file, min(most, self.size - self._at), self._start + self._at)
+        self._at += len(piece)
+        return piece
+
+    def digest(self, algorithm: str) -> str:
+        """Return the digest of all of it as hexadecimal digits."""
+        self._at = 0
+        found = hashlib.new(algorithm)
+        while piece := self.read(_PIECE):
+            found.update(piece)
+        return found.hexdigest()
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self._file)
+
+
+class DirectoryFiles:
+    """The files of a directory. No link in it is followed; the directory itself may be named by one."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        if not os.path.isdir(path):
+            raise CoopError(f"there is no directory {path}", "name the directory of an OCI layout")
+
+    def open(self, name: str) -> Part:
+        """Open a file. Raises CoopError."""
+        parts = name.split("/")
+        flags = os.O_RDONLY | os.O_CLOEXEC
+        held = -1
+        try:
+            held = os.open(self._path, flags | os.O_DIRECTORY)
+            for count, part in enumerate(parts, 1):
+                last = count == len(parts)
+                kind = os.O_NONBLOCK if last else os.O_DIRECTORY
+                below = os.open(part, flags | os.O_NOFOLLOW | kind, dir_fd=held)
+                os.close(held)
+                held = below
+            status = os.fstat(held)
+            if not stat.S_ISREG(status.st_mode):
+                raise CoopError(f"{self._path}/{name} is not a file", None)
+        except BaseException as error:
+            if held >= 0:
+                os.close(held)
+            if isinstance(error, OSError):
+                raise _missing(f"{self._path}/{name}", error) from None
+            raise
+        return Part(held, 0, status.st_size)
+
+    def read(self, name: str, most: int) -> bytes:
+        """Return a file that has no more than ``most`` bytes. Raises CoopError."""
+        return _all(f"{self._path}/{name}", self.open(name), most)
+
+    def close(self) -> None:
+        """Do nothing: no file is held."""
+
+
+class _Member(Record):
+    start: int
+    size: int
+    link: str = ""
+
+
+class ArchiveFiles:
+    """The members of a tar archive, plain or compressed with gzip.
+
+    Links among them are followed by name, as old archives of docker need it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        try:
+            if not os.path.isfile(path):  # a pipe would make open() wait
+                raise CoopError(f"there is no file {path}", "name what docker save or podman save wrote")
+            self._file: IO[bytes] = open(path, "rb")  # noqa: SIM115 - held as long as the source is
+        except OSError as error:
+            raise _missing(path, error) from None
+        self._members: dict[str, _Member] = {}
+        try:
+            if self._file.read(2) == b"\x1f\x8b":
+                self._unpack()
+            self._index()
+        except CoopError:
+            self.close()
+            raise
+        except (tarfile.TarError, ValueError, OSError, EOFError, RecursionError) as error:
+            self.close()
+            raise CoopError(
+                f"{path} is not a tar archive, or not a whole one: {error}",
+                "write it again with docker save or podman save; only gzip may compress it",
+            ) from None
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is a member of a name."""
+        return name in self._members
+
+    def open(self, name: str) -> Part:
+        """Open a member. Raises CoopError."""
+        at = _plain(name)
+        for _ in range(_LINKS):
+            member = self._members.get(at)
+            if member is None or not member.link:
+                break
+            at = member.link
+        if member is None or member.link:
+            raise CoopError(
+                f"{self._path} holds no {name!r}", "write it again with docker save or podman save"
+            )
+        return Part(os.dup(self._file.fileno()), member.start, member.size)
+
+    def read(self, name: str, most: int) -> bytes:
+        """Return a member that has no more than ``most`` bytes. Raises CoopError."""
+        return _all(f"{name} in {self._path}", self.open(name), most)
+
+    def close(self) -> None:
+        """Close the archive; what is open stays so."""
+        self._file.close()
+
+    def _unpack(self) -> None:
+        unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - it takes the archive's place
+        self._file, packed = unpacked, self._file
+        total = 0
+        try:
+            with packed, gzip.open(packed) as stream:
+                packed.seek(0)
+                while piece := stream.read(_PIECE):
+                    total += len(piece)
+                    if total > _MOST_UNPACKED:
+                        raise CoopError(f"{self._path} unpacks to more than {_MOST_UNPACKED >> 30} GiB", None)
+                    unpacked.write(piece)
+            unpacked.flush()
+        except (OSError, EOFError, zlib.error) as error:
+            raise CoopError(f"{self._path} cannot be decompressed: {error}", None) from None
+
+    def _index(self) -> None:
+        end = os.fstat(self._file.fileno()).st_size
+        self._file.seek(0)
+        with tarfile.open(fileobj=self._file, mode="r:") as tar:
+            for count, member in enumerate(tar):
+                if count >= _MOST_MEMBERS:
+                    raise ValueError(f"it has more than {_MOST_MEMBERS} members")
+                name = _plain(member.name)
+                if member.isreg() and not member.issparse():
+                    if member.offset_data + member.size > end:
+                        raise ValueError(f"it ends within {name!r}")
+                    self._members[name] = _Member(member.offset_data, member.size)
+                elif member.issym():
+                    target = posixpath.join(posixpath.dirname(name), member.linkname)
+                    self._members[name] = _Member(0, 0, _plain(target))
+                elif member.islnk():
+                    self._members[name] = _Member(0, 0, _plain(member.linkname))
+
+
+def _plain(name: str) -> str:
+    return posixpath.normpath(name).lstrip("/")
+
+
+def _all(what: str, part: Part, most: int) -> bytes:
+    try:
+        if part.size > most:
+            raise CoopError(f"{what} has more than {most >> 20} MiB", None)
+        body = part.read(most)
+        while len(body) < part.size and (piece := part.read(most)):
+            body += piece
+        return body
+    finally:
+        part.close()
+
+
+def _missing(path: str, error: OSError) -> CoopError:
+    return CoopError(f"{path} cannot be read: {error.strerror}", "is the path right, and the image whole?")

@@ -1,0 +1,31 @@
+"""Fixtures of the tests of root file systems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.unit.rootfs.fakeregistry import FakeRegistry
+
+
+@pytest.fixture
+def make_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], FakeRegistry]]:
+    """Yield what makes a registry; each is ended with the test."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    made: list[FakeRegistry] = []
+
+    def make() -> FakeRegistry:
+        made.append(FakeRegistry())
+        return made[-1]
+
+    yield make
+    for registry in made:
+        registry.close()
+
+
+@pytest.fixture
+def registry(make_registry: Callable[[], FakeRegistry]) -> FakeRegistry:
+    """Return an empty registry."""
+    return make_registry()
