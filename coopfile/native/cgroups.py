@@ -246,11 +246,19 @@ def _apply(directory: str, settings: list[tuple[str, str, bool]]) -> bool:
     return True
 
 
-def enter(hierarchies: tuple[Hierarchy, ...], monitor: int) -> None:
+def open_own(hierarchies: tuple[Hierarchy, ...]) -> list[int]:
+    """Open the v1 directories for ``enter``, which comes when the host's tree is out of sight."""
+    flags = syscalls.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+    return [os.open(hierarchy.directory, flags) for hierarchy in hierarchies if hierarchy.version == 1]
+
+
+def enter(directories: list[int], monitor: int) -> None:
     """Move the calling thread, the only one of its process, into the monitor's v1 groups."""
-    for hierarchy in hierarchies:
-        if hierarchy.version == 1:
-            syscalls.write_file(f"{_directory(hierarchy, monitor)}/tasks", "0")
+    for directory in directories:
+        tasks = os.open(f"{_PREFIX}{monitor}/tasks", os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
+        os.write(tasks, b"0")
+        os.close(tasks)
+        os.close(directory)
 
 
 def _directory(hierarchy: Hierarchy, monitor: int) -> str:

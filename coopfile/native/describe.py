@@ -19,14 +19,15 @@ def operations(prepared: Prepared) -> Iterator[str]:
         names.append("net")
     yield f"namespaces {' '.join(names)}"
     yield f"id map     uid {launch.uid} -> {launch.host.uid}, gid {launch.gid} -> {launch.host.gid}"
+    yield prepared.layout.root.describe()
+    yield "pivot_root"
     for operation in prepared.layout.operations:
         yield operation.describe()
     for directory, paths in prepared.layout.held:
         yield f"hold       {directory}: {' '.join(paths)} (an empty directory in place of what is missing)"
     for guard in prepared.layout.guards:
         yield guard.describe()
-    yield "root       read-only"
-    yield "pivot_root"
+    yield "unmount    the host's tree"
     yield "hostname   coop"
     if launch.network != "host":
         yield "loopback   up"

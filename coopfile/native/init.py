@@ -11,7 +11,7 @@ import os
 
 from coopfile.errors import CoopError
 from coopfile.native import landlock, namespaces, report, seccomp, signals, syscalls
-from coopfile.native.cgroups import enter
+from coopfile.native.cgroups import enter, open_own
 from coopfile.native.tree import build
 from coopfile.plan.hosttools import DEVICES
 from coopfile.record import Record
@@ -66,7 +66,9 @@ def _run(start: Start) -> int:
     own_network = launch.network != "host"
     namespaces.enter_other_namespaces(network=own_network)
     _take_own_name()
-    build(start.layout.operations, start.layout.guards, lambda: _pass_gate(start))
+    layout = start.layout
+    groups = open_own(start.enforcement.hierarchies)
+    build(layout.root, layout.operations, layout.guards, lambda: _pass_gate(start, groups))
     _take_own_devices()
     syscalls.set_hostname("coop")
     if own_network:
@@ -122,11 +124,11 @@ def _tell_lost(before: bytes, table: int, report_to: int) -> None:
         report.send(report_to, report.Message(report.NOTE, text))
 
 
-def _pass_gate(start: Start) -> None:
+def _pass_gate(start: Start, groups: list[int]) -> None:
     """Wait for the monitor; end if it died, perhaps before the parent-death signal was set."""
     if os.read(start.gate, 1) == b"":
         os._exit(FAILED)
-    enter(start.enforcement.hierarchies, start.monitor)
+    enter(groups, start.monitor)
 
 
 def _take_own_devices() -> None:

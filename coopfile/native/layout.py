@@ -10,13 +10,18 @@ import stat
 
 from coopfile.errors import CoopError
 from coopfile.native.operations import (
+    Account,
     Bind,
     Devpts,
     Directory,
+    EmptyRoot,
     Hide,
     Operation,
+    OverlayRoot,
     Proc,
     Protect,
+    Replace,
+    Root,
     Scratch,
     Symlink,
     Tool,
@@ -39,6 +44,9 @@ DEVICE_LINKS = (
     ("/dev/ptmx", "pts/ptmx"),
 )
 
+_NAMES = {"/etc/hostname": "coop\n", "/etc/hosts": "127.0.0.1\tlocalhost coop\n::1\tlocalhost\n"}
+_LARGEST_RESOLV_CONF = 65536
+
 # Not to be mounted over: what the sandbox is made of.
 _TAKEN = ("/proc", "/dev", "/sys", "/run")
 
@@ -52,6 +60,7 @@ class Layout(Record):
     of the plan's paths this host does not have.
     """
 
+    root: Root
     operations: tuple[Operation, ...]
     guards: tuple[Operation, ...]
     held: tuple[tuple[str, tuple[str, ...]], ...]
@@ -59,21 +68,19 @@ class Layout(Record):
     skipped: tuple[str, ...]
 
 
-def layout(launch: Launch, inputs: tuple[str, ...] = (), private: tuple[str, ...] = ()) -> Layout:
-    """Lay out the sandbox on the host's own tools.
+def layout(
+    launch: Launch,
+    inputs: tuple[str, ...] = (),
+    private: tuple[str, ...] = (),
+    layers: tuple[str, ...] = (),
+) -> Layout:
+    """Lay out the sandbox on the host's own tools, or on a root file system of ``layers``.
 
     ``inputs`` are real paths of what the plan was made of, which no sandbox may change;
-    ``private`` are real paths of coop's own state, which none may see.
+    ``private`` are real paths of coop's own state, which none may see; ``layers`` are real
+    paths, the highest first.
     """
-    operations = tools(launch)
-    landlock = [
-        (operation.target, False)
-        for operation in operations
-        if isinstance(operation, Tool) and not inside(operation.target, "/etc")
-    ]
-    operations += _devices()
-    scratch = (*((path, 0o1777) for path in SCRATCH), (launch.home, 0o700))
-    operations.append(Scratch(launch.limits.tmp, scratch))
+    root, operations, landlock = _on_layers(launch, layers) if layers else _on_host_tools(launch)
     operations.append(Proc(tuple(name for name in PROC_MASKED if os.access(f"/proc/{name}", os.R_OK))))
     operations.append(Devpts())
 
@@ -85,10 +92,39 @@ def layout(launch: Launch, inputs: tuple[str, ...] = (), private: tuple[str, ...
     guards: list[Operation] = [Hide(fence.mount.target, path) for fence in fenced for path in fence.hide]
     guards += [Protect(fence.mount.target, path) for fence in fenced for path in fence.protect]
     held = tuple((fence.mount.source, fence.hold) for fence in fenced if fence.hold)
+    landlock += [(mount.target, mount.write) for mount in mounts]
+    skipped = launch.skipped + skipped
+    return Layout(root, tuple(operations), tuple(guards), held, tuple(landlock), skipped)
+
+
+def _on_host_tools(launch: Launch) -> tuple[Root, list[Operation], list[tuple[str, bool]]]:
+    operations = tools(launch)
+    landlock = [
+        (operation.target, False)
+        for operation in operations
+        if isinstance(operation, Tool) and not inside(operation.target, "/etc")
+    ]
+    operations.append(Directory("/dev"))
+    operations += _devices()
+    scratch = (*((path, 0o1777) for path in SCRATCH), (launch.home, 0o700))
+    operations.append(Scratch(launch.limits.tmp, scratch))
     landlock += [("/etc", False), ("/proc", False)]
     landlock += [(path, True) for path in ("/dev", *SCRATCH, launch.home)]
-    landlock += [(mount.target, mount.write) for mount in mounts]
-    return Layout(tuple(operations), tuple(guards), held, tuple(landlock), launch.skipped + skipped)
+    return EmptyRoot(), operations, landlock
+
+
+def _on_layers(
+    launch: Launch, layers: tuple[str, ...]
+) -> tuple[Root, list[Operation], list[tuple[str, bool]]]:
+    scratch = (("/tmp", 0o1777), ("/dev", 0o755), ("/dev/shm", 0o1777))
+    operations: list[Operation] = [Scratch(launch.limits.tmp, scratch), *_devices()]
+    operations.append(Account(launch.user, launch.uid, launch.gid, launch.home))
+    operations += [Replace(path, text) for path, text in _NAMES.items()]
+    if launch.network == "host":
+        with open("/etc/resolv.conf", encoding="utf-8", errors="replace") as file:
+            operations.append(Replace("/etc/resolv.conf", file.read(_LARGEST_RESOLV_CONF)))
+    # Rights to / are rights to all below it; what is read-only there is so by its mount.
+    return OverlayRoot(layers), operations, [("/", True)]
 
 
 def tools(launch: Launch) -> list[Operation]:
@@ -131,9 +167,8 @@ def _etc(launch: Launch) -> list[Operation]:
     operations += [
         Write("/etc/passwd", "\n".join([*accounts.values(), "nobody:x:65534:65534:nobody:/:/bin/false", ""])),
         Write("/etc/group", "\n".join([*groups.values(), "nogroup:x:65534:", ""])),
-        Write("/etc/hostname", "coop\n"),
+        *(Write(path, text) for path, text in _NAMES.items()),
         Write("/etc/host.conf", "multi on\n"),  # or localhost would have one address only: host.conf(5)
-        Write("/etc/hosts", "127.0.0.1\tlocalhost coop\n::1\tlocalhost\n"),
         Write("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
     ]
     if launch.network == "host":
@@ -150,8 +185,7 @@ def _parents(path: str) -> list[str]:
 
 
 def _devices() -> list[Operation]:
-    operations: list[Operation] = [Directory("/dev")]
-    operations += [Tool(f"/dev/{name}", f"/dev/{name}", device=True) for name in DEVICES]
+    operations: list[Operation] = [Tool(f"/dev/{name}", f"/dev/{name}", device=True) for name in DEVICES]
     operations += [Symlink(path, target) for path, target in DEVICE_LINKS]
     return operations
 

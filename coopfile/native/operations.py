@@ -18,6 +18,7 @@ from coopfile.record import Record
 _ROOTED = syscalls.RESOLVE_IN_ROOT | syscalls.RESOLVE_NO_MAGICLINKS
 # What hides, by "is a directory", while the tree is built.
 MASKS = {True: ".hidden-directory", False: ".hidden-file"}
+_LARGEST = 1 << 20  # bytes of an account file
 _RESTRICTED = syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV
 
 
@@ -30,6 +31,7 @@ class Tree:
     def __init__(self) -> None:
         self.root = -1
         self.aside = ""
+        self.layers: list[int] = []
         self.own_devices: set[int] = set()
         self.prepared: dict[str, int] = {}
         self.mounted: dict[str, int] = {}
@@ -109,9 +111,133 @@ class Operation(Record):
     def prepare(self, tree: Tree) -> None:
         """Open what the step needs of the host."""
 
+    def cover(self, tree: Tree) -> None:
+        """Cover a place of the host's tree, when everything that is needed of it is open."""
+
     def execute(self, tree: Tree) -> None:
         """Act on the new tree."""
         raise NotImplementedError
+
+
+class Root(Operation):
+    """The root file system: mounted before everything else, and finished (``execute``) after it."""
+
+    def mount(self, tree: Tree, stage: str) -> None:
+        """Mount it at a place of the host's tree."""
+        raise NotImplementedError
+
+
+class EmptyRoot(Root):
+    """A root that holds what the other operations put into it, and is read-only in the end."""
+
+    def describe(self) -> str:
+        return "tmpfs      / (read-only)"
+
+    def mount(self, tree: Tree, stage: str) -> None:
+        options = "mode=0755,size=4m,nr_inodes=4096"
+        syscalls.mount("tmpfs", stage, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
+
+    def execute(self, tree: Tree) -> None:
+        tree.guards.make_read_only(tree.root)
+
+
+class OverlayRoot(Root):
+    """A root of read-only layers, the highest first, under one that is thrown away.
+
+    What is written goes to the tmpfs that ``Scratch`` makes. ``layers`` are real paths.
+    Sources: Documentation/filesystems/overlayfs.rst of the kernel.
+    """
+
+    layers: tuple[str, ...]
+
+    def describe(self) -> str:
+        return f"overlay    / ({' '.join(self.layers)}, under a tmpfs)"
+
+    def prepare(self, tree: Tree) -> None:
+        for path in self.layers:
+            tree.layers.append(sources.open_real(path))
+
+    def mount(self, tree: Tree, stage: str) -> None:
+        upper, work = f"{tree.aside}/upper", f"{tree.aside}/work"
+        os.mkdir(upper, 0o755)
+        os.mkdir(work)
+        self._check(upper)
+        # By descriptor: a path may hold the characters that divide options and layers.
+        lower = ":".join(f"/proc/self/fd/{layer}" for layer in tree.layers)
+        options = f"userxattr,xino=off,lowerdir={lower},upperdir={upper},workdir={work}"
+        flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
+        syscalls.mount("overlay", stage, "overlay", flags, options)
+        for layer in tree.layers:
+            os.close(layer)
+
+    def _check(self, upper: str) -> None:
+        """Refuse a kernel that would lose what replaces a directory of a layer."""
+        try:
+            os.setxattr(upper, "user.coop", b"1")
+            os.removexattr(upper, "user.coop")
+        except OSError:
+            raise CoopError(
+                "this kernel's tmpfs keeps no attributes, which a root file system of layers needs",
+                "Linux 6.6 or newer",
+            ) from None
+
+    def execute(self, tree: Tree) -> None:
+        """Leave it writable: it is the sandbox's own."""
+
+
+class Account(Operation):
+    """A line for the sandbox's user in the image's own account files, and its home."""
+
+    user: str
+    uid: int
+    gid: int
+    home: str
+
+    def describe(self) -> str:
+        return f"account    {self.user} ({self.uid}:{self.gid}, {self.home})"
+
+    def execute(self, tree: Tree) -> None:
+        os.makedirs("." + self.home, mode=0o700, exist_ok=True)
+        os.makedirs("./etc", exist_ok=True)
+        for name, number, line in (
+            ("passwd", self.uid, f"{self.user}:x:{self.uid}:{self.gid}:{self.user}:{self.home}:/bin/sh"),
+            ("group", self.gid, f"{self.user}:x:{self.gid}:"),
+        ):
+            try:
+                with open(f"./etc/{name}", encoding="utf-8", errors="surrogateescape") as file:
+                    lines = file.read(_LARGEST).splitlines()
+            except FileNotFoundError:
+                lines = []
+            known = [other.split(":") for other in lines]
+            if any(fields[2:3] == [str(number)] for fields in known):
+                continue
+            kept = [other for other, fields in zip(lines, known, strict=True) if fields[0] != self.user]
+            replace(f"./etc/{name}", "\n".join([line, *kept, ""]).encode("utf-8", "surrogateescape"))
+
+
+class Replace(Operation):
+    """A file of the image's, replaced in the sandbox by one of its own."""
+
+    path: str
+    content: str
+
+    def describe(self) -> str:
+        return f"write      {self.path} ({len(self.content.encode())} bytes)"
+
+    def execute(self, tree: Tree) -> None:
+        os.makedirs("." + os.path.dirname(self.path), exist_ok=True)
+        replace("." + self.path, self.content.encode())
+
+
+def replace(path: str, content: bytes) -> None:
+    """Put a new file in a path's place, whatever was there but a directory."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+    os.write(descriptor, content)
+    os.close(descriptor)
 
 
 class Directory(Operation):
@@ -123,7 +249,7 @@ class Directory(Operation):
         return f"directory  {self.path}"
 
     def execute(self, tree: Tree) -> None:
-        os.mkdir("." + self.path, 0o755)
+        os.makedirs("." + self.path, 0o755, exist_ok=True)
 
 
 class Symlink(Operation):
@@ -223,7 +349,7 @@ class Scratch(Operation):
     def describe(self) -> str:
         return f"tmpfs      {' '.join(path for path, _ in self.places)} ({self.size} bytes in all)"
 
-    def execute(self, tree: Tree) -> None:
+    def cover(self, tree: Tree) -> None:
         base = tree.aside  # needs no unmounting, for which the kernel would wait: namespace_unlock
         options = f"mode=0755,size={self.size},nr_inodes={max(self.size // 4096, 1024)}"
         syscalls.mount("tmpfs", base, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
@@ -232,7 +358,11 @@ class Scratch(Operation):
             part = f"{base}/{number}"
             os.mkdir(part)
             os.chmod(part, mode)
-            copy = syscalls.open_tree(syscalls.AT_FDCWD, part)
+            tree.prepared[path] = syscalls.open_tree(syscalls.AT_FDCWD, part)
+
+    def execute(self, tree: Tree) -> None:
+        for path, _ in self.places:
+            copy = tree.prepared.pop(path)
             os.makedirs("." + path, exist_ok=True)
             syscalls.move_mount(copy, syscalls.AT_FDCWD, "." + path)
             os.close(copy)
@@ -247,7 +377,7 @@ class Proc(Operation):
         return f"proc       /proc (read-only; masked: {' '.join(self.masked)})"
 
     def execute(self, tree: Tree) -> None:
-        os.mkdir("./proc")
+        os.makedirs("./proc", exist_ok=True)
         flags = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
         try:
             syscalls.mount("proc", "./proc", "proc", flags)
@@ -270,7 +400,7 @@ class Devpts(Operation):
         return "devpts     /dev/pts"
 
     def execute(self, tree: Tree) -> None:
-        os.mkdir("./dev/pts")
+        os.makedirs("./dev/pts", exist_ok=True)
         flags = syscalls.MS_NOSUID | syscalls.MS_NOEXEC
         syscalls.mount("devpts", "./dev/pts", "devpts", flags, "newinstance,ptmxmode=0666,mode=0600")
 

@@ -40,10 +40,15 @@ class Outcome(Record):
     notes: tuple[str, ...] = ()
 
 
-def prepare(launch: Launch, inputs: tuple[str, ...] = (), private: tuple[str, ...] = ()) -> Prepared:
+def prepare(
+    launch: Launch,
+    inputs: tuple[str, ...] = (),
+    private: tuple[str, ...] = (),
+    layers: tuple[str, ...] = (),
+) -> Prepared:
     """Look at the host and refuse what it cannot do; nothing is changed.
 
-    ``inputs`` and ``private`` are as ``layout`` takes them.
+    ``inputs``, ``private`` and ``layers`` are as ``layout`` takes them.
     """
     if not syscalls.supported_machine():
         raise CoopError(f"the native back end does not know this processor ({syscalls.MACHINE})")
@@ -66,7 +71,7 @@ def prepare(launch: Launch, inputs: tuple[str, ...] = (), private: tuple[str, ..
     elif abi < 6 and launch.network == "host":
         text = "abstract sockets of the host are within reach: Landlock fences them from ABI 6 (Linux 6.12)"
         weakenings.append(Weakening("network.mode", text, 'network.mode = "none" cuts them off'))
-    return Prepared(launch, layout(launch, inputs, private), enforced, abi, tuple(weakenings))
+    return Prepared(launch, layout(launch, inputs, private, layers), enforced, abi, tuple(weakenings))
 
 
 def run(prepared: Prepared, *, timeout: float | None = None) -> Outcome:

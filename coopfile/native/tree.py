@@ -15,24 +15,35 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from coopfile.native.operations import Root
+
 # Any directories will do to build on: what is mounted there covers them in this namespace only.
 _STAGES = ("/tmp", "/run", "/mnt", "/var", "/usr", "/dev")
-_ROOT_OPTIONS = "mode=0755,size=4m,nr_inodes=4096"
 
 
-def build(operations: Sequence[Operation], guards: Sequence[Operation], ready: Callable[[], None]) -> None:
-    """Run the operations on a fresh root and make it this namespace's.
+def build(
+    root: Root, operations: Sequence[Operation], guards: Sequence[Operation], ready: Callable[[], None]
+) -> None:
+    """Make a root, move into it, and run the operations there.
 
-    ``ready`` is called before the guards: it returns when their places are held.
+    Whatever they need of the host is open before the move, so that no link in the new
+    root, which may come from an image, leads anywhere but into the new root. ``ready``
+    is called before the guards: it returns when their places are held.
     """
     syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
     tree = Tree()
+    root.prepare(tree)
     for operation in operations:
         operation.prepare(tree)
     stage, tree.aside = [path for path in _STAGES if os.path.isdir(path)][:2]
-    syscalls.mount("tmpfs", stage, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, _ROOT_OPTIONS)
+    for operation in operations:
+        operation.cover(tree)
+    root.mount(tree, stage)
     os.chdir(stage)
     tree.adopt_root(os.open(".", syscalls.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+    # The old root now lies on top of the new one at the same place, where no path leads but the
+    # one that is unmounted in the end: pivot_root(2), "pivot_root(".", ".")".
+    syscalls.pivot_root(".", ".")
     _make_masks(tree)
     for operation in operations:
         operation.execute(tree)
@@ -40,9 +51,7 @@ def build(operations: Sequence[Operation], guards: Sequence[Operation], ready: C
     for guard in guards:
         guard.execute(tree)
     _drop_masks(tree)
-    tree.guards.make_read_only(tree.root)
-    syscalls.pivot_root(".", ".")
-    # The old root now lies on top of the new one at the same place: pivot_root(2), "pivot_root(".", ".")".
+    root.execute(tree)
     syscalls.umount(".")
     os.chdir("/")
 

@@ -217,7 +217,7 @@ def test_limits_written(
     assert group.controllers == {"memory", "pids", "cpu"}
     # Version 1 is entered by a thread itself, version 2 by whoever may move it.
     group.admit(os.getpid())
-    cgroups.enter(hierarchies, os.getpid())
+    cgroups.enter(cgroups.open_own(hierarchies), os.getpid())
     joined = settings(tmp_path)
     expected_join = ("", str(os.getpid())) if version == 2 else ("0", "")
     assert (joined["tasks"], joined["cgroup.procs"]) == expected_join
