@@ -79,6 +79,7 @@ def execute(options: RunOptions) -> int:
 
 def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float | None) -> int:
     """Run the command in namespaces; where this machine has none, on what else the plan allows."""
+    from coopfile.native import running
     from coopfile.native.runner import run
 
     try:
@@ -86,7 +87,12 @@ def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float
         if not options.quiet:
             tell_backend("native (namespaces)")
             _tell_weakenings(plan, prepared, options.verbose)
-        outcome = run(prepared, timeout=timeout)
+        layout = prepared.layout
+        announced = running.announce(directories(os.environ).state, layout.writable, layout.guarded)
+        try:
+            outcome = run(prepared, timeout=timeout)
+        finally:
+            running.leave(announced)
     except CoopError:
         if plan.sandbox.backend == ("native",) and plan.sandbox.fallback == "refuse":
             raise

@@ -8,27 +8,29 @@ import resource
 import secrets
 import select
 import signal
+import threading
 import time
 
 from coopfile.engines import accounts, collect, guard, images
 from coopfile.engines.attend import attend
 from coopfile.engines.call import EngineError, ask, must, shown
-from coopfile.engines.timeouts import CREATE, SETTLES, STARTS
+from coopfile.engines.timeouts import CREATE, HOLDS_STARTS, SETTLES, STARTS
 from coopfile.errors import CoopError
+from coopfile.native import running
 from coopfile.native.placeholders import Placeholders
 from coopfile.native.runner import TIMED_OUT, Outcome, ensure_streams, refuse_directories
-from coopfile.plan.bind import bind, fences
+from coopfile.plan.bind import bind, fences, guarded
 from coopfile.record import Record
 from coopfile.render import docker
 from coopfile.render.container import Request, container, identify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from coopfile.engines.attend import Ended
-    from coopfile.plan.bind import Host
+    from coopfile.plan.bind import Fence, Host
     from coopfile.plan.model import Plan
     from coopfile.render.container import Container
     from coopfile.render.facts import Engine, Facts
@@ -110,28 +112,39 @@ def run(
     owner = guard.owner_label(token)
     image = images.ensure(plan, _facts(plan, engine, place), environment, tell, show)
     known = _accounts(plan, engine, place, image, owner)
-    placeholders = _hold(plan, place)
+    placeholders, fenced = _hold(plan, place)
+    try:
+        starting = _Starting(engine, place.state, fenced)
+    except BaseException:
+        placeholders.release()
+        raise
     try:
         made = prepare(plan, engine, place, argv, owner=owner, token=token, known=known, held=True)
         for hole in made.holes:
             raise CoopError(f"{hole.key}: {hole.text}", hole.remedy)
+        starting.check(made)
         passed = {**environment, **dict(docker.variables(made, place.host.environment, environment))}
         _check_text(made, passed)
         check(made)
         guarding = guard.Guard(engine, owner, environment, placeholders.release)
     except BaseException:
         placeholders.release()
+        starting.leave()
         raise
     _limit_core()
     placeholders.forget()  # the guard has them, and outlives this process
     try:
-        outcome = _start(made, _create(made, passed, guarding), environment, timeout)
+        identifier = _create(made, passed, guarding)
+        starting.watch(identifier, environment)
+        outcome = _start(made, identifier, environment, timeout)
     except CoopError as error:
         left = guarding.done()
         raise CoopError(f"{error.message}\n{left}" if left else error.message, error.remedy) from None
     except BaseException:
         guarding.done()
         raise
+    finally:
+        starting.leave()
     left = guarding.done()
     return outcome.replace(notes=(*outcome.notes, left)) if left else outcome
 
@@ -172,15 +185,62 @@ def _is_text(text: str) -> bool:
     return True
 
 
-def _hold(plan: Plan, place: Place) -> Placeholders:
-    """Hold the places of protected paths that do not exist, on the host."""
+class _Starting:
+    """This run among the others of the same user while its mounts are made: see ``native.running``."""
+
+    def __init__(self, engine: Engine, state: str, fenced: Sequence[Fence]) -> None:
+        """Keep the others from starting, and say what this one can write and has pinned."""
+        self._engine, self._state = engine, state
+        roots = [fence.mount.source for fence in fenced if fence.mount.write]
+        try:
+            self._lock = running.hold_starts(state)
+        except OSError as error:
+            raise CoopError(f"{state} cannot be written: {error.strerror}", None) from None
+        self._own = running.announce(state, roots, guarded(fenced), starts_held=True)
+
+    def check(self, made: Container) -> None:
+        """Refuse to mount by name what another sandbox could replace meanwhile."""
+        found = running.exposed(self._state, [mount.source for mount in made.mounts], self._own)
+        if found is not None:
+            raise CoopError(
+                f"another sandbox is running that could replace {found} while {self._engine.name} mounts it",
+                "wait until it ends, or use the native back end, which does not mount by name",
+            )
+
+    def watch(self, identifier: str, environment: Mapping[str, str]) -> None:
+        """Let others start when the container has started, in a thread that gets no signals."""
+
+        def watch() -> None:
+            end = time.monotonic() + HOLDS_STARTS
+            try:
+                while time.monotonic() < end:
+                    if _state(self._engine, identifier, environment).get("Status") not in _NEVER_STARTED:
+                        break
+                    time.sleep(0.05)
+            except EngineError:
+                pass  # the run itself tells
+            running.let_start(self._lock)
+
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        threading.Thread(target=watch, daemon=True).start()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def leave(self) -> None:
+        """Let others start, and say that this one is gone."""
+        running.let_start(self._lock)
+        running.leave(self._own)
+
+
+def _hold(plan: Plan, place: Place) -> tuple[Placeholders, tuple[Fence, ...]]:
+    """Hold the places of protected paths that do not exist, on the host; return them with all fences."""
     from coopfile.native.layout import hidden, present
 
     launch = bind(plan, place.host, ("true",))
     mounts, _ = present(launch)
     placeholders = Placeholders()
     try:
-        for fence in fences(launch, mounts, hidden(launch), place.inputs, place.private):
+        fenced = fences(launch, mounts, hidden(launch), place.inputs, place.private)
+        for fence in fenced:
             if not fence.hold:
                 continue
             root = os.open(fence.mount.source, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -191,7 +251,7 @@ def _hold(plan: Plan, place: Place) -> Placeholders:
     except BaseException:
         placeholders.release()
         raise
-    return placeholders
+    return placeholders, fenced
 
 
 def _create(made: Container, environment: Mapping[str, str], guarding: guard.Guard) -> str:

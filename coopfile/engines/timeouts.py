@@ -14,3 +14,4 @@ CLEANS_UP = 5.0  # for a pull or a build to end its own processes when it is ask
 SETTLES = 5.0  # from the end of the streams to that of the container
 REMOVAL = 60.0  # an engine kills, unmounts and deletes
 REMOVAL_GOES_ON = 600.0  # for which a removal is tried again in the background
+HOLDS_STARTS = 10.0  # seconds that a run may keep others from starting while its mounts are made

@@ -10,17 +10,14 @@ import stat
 
 from coopfile.errors import CoopError
 from coopfile.native.operations import (
-    Account,
     Bind,
     Devpts,
     Directory,
     EmptyRoot,
     Hide,
     Operation,
-    OverlayRoot,
     Proc,
     Protect,
-    Replace,
     Root,
     Scratch,
     Symlink,
@@ -28,7 +25,7 @@ from coopfile.native.operations import (
     Write,
 )
 from coopfile.native.sources import resolve
-from coopfile.plan.bind import fences, inside
+from coopfile.plan.bind import fences, guarded, inside
 from coopfile.plan.hosttools import DEVICES, ETC, PROC_MASKED, SCRATCH, TOOLS
 from coopfile.record import Record
 
@@ -44,8 +41,7 @@ DEVICE_LINKS = (
     ("/dev/ptmx", "pts/ptmx"),
 )
 
-_NAMES = {"/etc/hostname": "coop\n", "/etc/hosts": "127.0.0.1\tlocalhost coop\n::1\tlocalhost\n"}
-_LARGEST_RESOLV_CONF = 65536
+NAMES = {"/etc/hostname": "coop\n", "/etc/hosts": "127.0.0.1\tlocalhost coop\n::1\tlocalhost\n"}
 
 # Not to be mounted over: what the sandbox is made of.
 _TAKEN = ("/proc", "/dev", "/sys", "/run")
@@ -56,8 +52,9 @@ class Layout(Record):
 
     ``guards`` come after ``operations``, when the places are held. ``held`` are
     (real directory, relative paths) whose places are kept by placeholders;
-    ``landlock`` are (path inside, writable) of what may be used; ``skipped`` says which
-    of the plan's paths this host does not have.
+    ``landlock`` are (path inside, writable) of what may be used; ``writable`` and
+    ``guarded`` are real paths of the host; ``skipped`` says which of the plan's paths
+    this host does not have.
     """
 
     root: Root
@@ -65,6 +62,8 @@ class Layout(Record):
     guards: tuple[Operation, ...]
     held: tuple[tuple[str, tuple[str, ...]], ...]
     landlock: tuple[tuple[str, bool], ...]
+    writable: tuple[str, ...]
+    guarded: tuple[str, ...]
     skipped: tuple[str, ...]
 
 
@@ -80,7 +79,12 @@ def layout(
     ``private`` are real paths of coop's own state, which none may see; ``layers`` are real
     paths, the highest first.
     """
-    root, operations, landlock = _on_layers(launch, layers) if layers else _on_host_tools(launch)
+    if layers:
+        from coopfile.native.layered import on_layers
+
+        root, operations, landlock = on_layers(launch, layers)
+    else:
+        root, operations, landlock = _on_host_tools(launch)
     operations.append(Proc(tuple(name for name in PROC_MASKED if os.access(f"/proc/{name}", os.R_OK))))
     operations.append(Devpts())
 
@@ -93,8 +97,16 @@ def layout(
     guards += [Protect(fence.mount.target, path) for fence in fenced for path in fence.protect]
     held = tuple((fence.mount.source, fence.hold) for fence in fenced if fence.hold)
     landlock += [(mount.target, mount.write) for mount in mounts]
-    skipped = launch.skipped + skipped
-    return Layout(root, tuple(operations), tuple(guards), held, tuple(landlock), skipped)
+    return Layout(
+        root,
+        tuple(operations),
+        tuple(guards),
+        held,
+        tuple(landlock),
+        tuple(mount.source for mount in mounts if mount.write),
+        guarded(fenced),
+        launch.skipped + skipped,
+    )
 
 
 def _on_host_tools(launch: Launch) -> tuple[Root, list[Operation], list[tuple[str, bool]]]:
@@ -105,26 +117,12 @@ def _on_host_tools(launch: Launch) -> tuple[Root, list[Operation], list[tuple[st
         if isinstance(operation, Tool) and not inside(operation.target, "/etc")
     ]
     operations.append(Directory("/dev"))
-    operations += _devices()
+    operations += devices()
     scratch = (*((path, 0o1777) for path in SCRATCH), (launch.home, 0o700))
     operations.append(Scratch(launch.limits.tmp, scratch))
     landlock += [("/etc", False), ("/proc", False)]
     landlock += [(path, True) for path in ("/dev", *SCRATCH, launch.home)]
     return EmptyRoot(), operations, landlock
-
-
-def _on_layers(
-    launch: Launch, layers: tuple[str, ...]
-) -> tuple[Root, list[Operation], list[tuple[str, bool]]]:
-    scratch = (("/tmp", 0o1777), ("/dev", 0o755), ("/dev/shm", 0o1777))
-    operations: list[Operation] = [Scratch(launch.limits.tmp, scratch), *_devices()]
-    operations.append(Account(launch.user, launch.uid, launch.gid, launch.home))
-    operations += [Replace(path, text) for path, text in _NAMES.items()]
-    if launch.network == "host":
-        with open("/etc/resolv.conf", encoding="utf-8", errors="replace") as file:
-            operations.append(Replace("/etc/resolv.conf", file.read(_LARGEST_RESOLV_CONF)))
-    # Rights to / are rights to all below it; what is read-only there is so by its mount.
-    return OverlayRoot(layers), operations, [("/", True)]
 
 
 def tools(launch: Launch) -> list[Operation]:
@@ -167,7 +165,7 @@ def _etc(launch: Launch) -> list[Operation]:
     operations += [
         Write("/etc/passwd", "\n".join([*accounts.values(), "nobody:x:65534:65534:nobody:/:/bin/false", ""])),
         Write("/etc/group", "\n".join([*groups.values(), "nogroup:x:65534:", ""])),
-        *(Write(path, text) for path, text in _NAMES.items()),
+        *(Write(path, text) for path, text in NAMES.items()),
         Write("/etc/host.conf", "multi on\n"),  # or localhost would have one address only: host.conf(5)
         Write("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
     ]
@@ -184,7 +182,8 @@ def _parents(path: str) -> list[str]:
     return ["/" + "/".join(parts[: number + 1]) for number in range(len(parts))]
 
 
-def _devices() -> list[Operation]:
+def devices() -> list[Operation]:
+    """Return what every sandbox has in /dev, which is there."""
     operations: list[Operation] = [Tool(f"/dev/{name}", f"/dev/{name}", device=True) for name in DEVICES]
     operations += [Symlink(path, target) for path, target in DEVICE_LINKS]
     return operations

@@ -178,6 +178,15 @@ def fences(
     return tuple(found)
 
 
+def guarded(found: Sequence[Fence]) -> tuple[str, ...]:
+    """Return the real paths of the host that fences guard."""
+    return tuple(
+        f"{fence.mount.source.rstrip('/')}/{path}"
+        for fence in found
+        for path in (*fence.hide, *fence.protect)
+    )
+
+
 def _below(mount: Mount, paths: Sequence[str]) -> tuple[str, ...]:
     prefix = mount.source.rstrip("/") + "/"
     return tuple(path[len(prefix) :] for path in paths if path.startswith(prefix))
