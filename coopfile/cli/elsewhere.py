@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from coopfile.cli.options import RunOptions
     from coopfile.engines.run import Place
     from coopfile.find import Project
+    from coopfile.plan.bind import Weakening
     from coopfile.plan.model import Plan
     from coopfile.render.container import Container
+    from coopfile.render.facts import Engine
 
-# Weaker in every container; `coop status` tells.
-_ALWAYS = ("limits.tmp", "session.persist")
+# Weaker in every container, or in every one of an engine's; `coop status` tells.
+_ALWAYS = ("limits.tmp", "proc", "seccomp", "session.persist")
 _WIDEST = 400  # characters of a line of progress
 _NOT_ISOLATED = "NOT SANDBOXED: no back end can enforce the plan, and sandbox.fallback is host"
 
@@ -87,6 +89,12 @@ def place(plan: Plan, project: Project) -> Place:
     return Place(host, environment, inputs, private, own.state)
 
 
+def is_usual(weakening: Weakening, engine: Engine) -> bool:
+    """Tell whether something is weaker in every container of an engine's, on whatever machine."""
+    # An engine that filters no system calls at all is no usual one.
+    return weakening.key in _ALWAYS and (weakening.key != "seccomp" or engine.seccomp)
+
+
 def native_is_impossible() -> bool:
     """Tell whether this machine lacks something that the native back end cannot do without."""
     from coopfile.native.probe import probe
@@ -108,7 +116,7 @@ def _show(line: str) -> None:
 def _tell(choice: Choice, made: Container, verbose: int) -> None:
     tell_backend(choice.title)
     for weakening in made.weakenings:
-        if weakening.key in _ALWAYS and not verbose:
+        if is_usual(weakening, made.engine) and not verbose:
             continue
         say(f"weaker than the plan: {weakening.key}: {weakening.text}")
         if verbose and weakening.remedy:

@@ -124,9 +124,11 @@ def _build(
 
 def _refuse_triggers(engine: Engine, image: str, environment: Mapping[str, str]) -> None:
     """Refuse an image that adds steps of its own to builds: the engine itself would fetch what they name."""
-    argv = (engine.program, "image", "inspect", "--format", "{{json .Config.OnBuild}}", image)
+    # Podman tells of them in the image's history only.
+    where = ".Config.OnBuild" if engine.name == "docker" else ".History"
+    argv = (engine.program, "image", "inspect", "--format", f"{{{{json {where}}}}}", image)
     found = must(f"{image} cannot be looked at", argv, environment=environment).strip()
-    if found not in ("null", "[]", ""):
+    if "ONBUILD " in found if engine.name == "podman" else found not in ("null", "[]", ""):
         raise CoopError(
             f"{image} has ONBUILD instructions, which would run at the build without being in the plan",
             "name an image without them",

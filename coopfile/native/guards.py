@@ -40,6 +40,12 @@ class Guards:
         if found is not None:
             self._cover(found, read_only=True)
 
+    def pin(self, root: int, path: str) -> None:
+        """Make the directories on the way to a path below the mount ``root`` immovable."""
+        found = self._walk(root, path)
+        if found is not None:
+            os.close(found)
+
     def hide(self, root: int, path: str, mask: Callable[[bool], int]) -> None:
         """Put ``mask(is_directory)`` over a path below the mount ``root``, if it exists."""
         found = self._walk(root, path)

@@ -16,6 +16,7 @@ from coopfile.native.operations import (
     EmptyRoot,
     Hide,
     Operation,
+    Pin,
     Proc,
     Protect,
     Root,
@@ -94,7 +95,11 @@ def layout(
     fenced = fences(launch, mounts, hidden(launch), inputs, private)
     # Hidden before protected: a guard that is there already is not replaced, and hiding says more.
     guards: list[Operation] = [Hide(fence.mount.target, path) for fence in fenced for path in fence.hide]
-    guards += [Protect(fence.mount.target, path) for fence in fenced for path in fence.protect]
+    # What is a mount of its own is read-only already, and may hold others that are not.
+    own = {mount.target for mount in mounts}
+    for fence in fenced:
+        target = fence.mount.target
+        guards += [(Pin if f"{target}/{path}" in own else Protect)(target, path) for path in fence.protect]
     held = tuple((fence.mount.source, fence.hold) for fence in fenced if fence.hold)
     landlock += [(mount.target, mount.write) for mount in mounts]
     return Layout(

@@ -319,6 +319,20 @@ class Protect(Operation):
             tree.guards.protect(tree.mounted[self.mount], self.path)
 
 
+class Pin(Operation):
+    """A mount inside another: what is on the way to it is not movable."""
+
+    mount: str
+    path: str
+
+    def describe(self) -> str:
+        return f"pin        {self.mount}/{self.path}"
+
+    def execute(self, tree: Tree) -> None:
+        if self.mount in tree.mounted:
+            tree.guards.pin(tree.mounted[self.mount], self.path)
+
+
 class Hide(Operation):
     """A path below a mount whose content nobody sees."""
 

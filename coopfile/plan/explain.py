@@ -190,9 +190,13 @@ def _mount(
         return _View(_READ, key, f"{named}, read-only", f'move "{item}" to files.write', origin)
     for guarded, rule, text in _guarded(question):
         # What a Coopfile names itself below the home, it may have; below the workspace it may not.
-        counts = rule != BUILT_IN or (guarded != source and inside(guarded, source))
+        counts = rule == "workspace.protect" or (guarded != source and inside(guarded, source))
         if counts and inside(path, guarded):
             line = None if rule == BUILT_IN else question.origin(rule, text)
+            if rule == "files.read":
+                return _View(
+                    _READ, rule, f'"{text}" is given, read-only', f'move "{text}" to files.write', line
+                )
             own = rule != BUILT_IN and text not in BUILT_IN_PROTECT
             why = "" if own else ": the host runs it or reads it as configuration"
             reason = f'"{text}" is protected{why}'
@@ -206,6 +210,8 @@ def _guarded(question: _Question) -> Iterable[tuple[str, str, str]]:
         yield posixpath.join(question.workspace, text), "workspace.protect", text
     for text in hosttools.HOME_PROTECT:
         yield posixpath.join(question.home, text), BUILT_IN, f"~/{text}"
+    for text in question.plan.files.read:
+        yield expand(text, question.home), "files.read", text
 
 
 def _system(question: _Question, path: str, wanted: int) -> _View | None:

@@ -120,9 +120,9 @@ def test_missing(project: Project) -> None:
     ):
         assert name in result.err
     assert not (project.home / "no").exists() and not (project.home / "neither").exists()
-    assert {path.name for path in set(project.home.rglob("*")) - before} <= {".cache", "coop", "plans"} | {
-        path.name for path in project.home.glob(".cache/coop/plans/*")
-    }
+    ours = {".cache", "coop", "plans", "running", "starting"}
+    ours |= {path.name for path in project.home.glob(".cache/coop/plans/*")}
+    assert {path.name for path in set(project.home.rglob("*")) - before} <= ours
 
 
 def test_link_of_the_host(project: Project) -> None:

@@ -149,6 +149,15 @@ def test_naming_a_protected_or_hidden_path_of_the_workspace_does_not_give_it() -
     assert not ask(found, "read", ".env").allowed
 
 
+def test_what_is_given_read_only_stays_so_in_the_workspace() -> None:
+    """A path of files.read below the workspace is read-only through the workspace too."""
+    found = plan(files_read=(f"{WORKSPACE}/infra",))
+    verdict = ask(found, "write", "infra/main.tf")
+    assert (verdict.allowed, verdict.key) == (False, "files.read")
+    assert ask(found, "read", "infra/main.tf").allowed
+    assert ask(found, "write", "infrastructure").allowed
+
+
 def test_an_image_takes_the_place_of_the_host_tools() -> None:
     """With a base image neither the host's tools nor its configuration are visible."""
     found = plan(base_image=ImageReference("docker.io", "library/debian", "bookworm"))
