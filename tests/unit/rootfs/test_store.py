@@ -1,0 +1,180 @@
+"""The store of stages: complete or not there, built once, collected when nobody uses them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coopfile.errors import CoopError
+from coopfile.rootfs.store import Stage, Store, key
+
+FORK = multiprocessing.get_context("fork")
+
+
+def making(*names: str, seconds: float = 0.0) -> Callable[[str], Mapping[str, Any]]:
+    """Return a builder that makes some files and takes its time."""
+
+    def make(directory: str) -> Mapping[str, Any]:
+        for name in names:
+            Path(directory, name).write_text(name)
+        time.sleep(seconds)
+        return {"names": list(names)}
+
+    return make
+
+
+def build(store: Store, name: str, parent: Stage | None = None) -> Stage:
+    """Build a stage with one file."""
+    above = parent.key if parent else None
+    return store.build(key("test", above, name), "test", above, making(name))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Return an empty store whose directory is not there yet."""
+    return Store(str(tmp_path / "data" / "rootfs"))
+
+
+def left(store: Store) -> list[str]:
+    """Return what lies in the store beside complete stages."""
+    return os.listdir(f"{store.directory}/building")
+
+
+def test_built_once(store: Store) -> None:
+    """A stage is built the first time and found the second."""
+    first = build(store, "a")
+    assert Path(first.fs, "a").read_text() == "a"
+    assert first.about == {"names": ["a"]} and first.size > 0
+    again = store.build(first.key, "test", None, lambda _: pytest.fail("built again"))
+    assert again == first and store.stages() == (first,) and left(store) == []
+
+
+def test_keys() -> None:
+    """A key depends on the kind, the parent and the inputs, not on the order of a mapping's items."""
+    keys = [key("a", None, [1]), key("b", None, [1]), key("a", "x", [1]), key("a", None, [2])]
+    assert len(set(keys)) == 4
+    assert key("a", None, {"x": 1, "y": 2}) == key("a", None, {"y": 2, "x": 1})
+
+
+def test_a_failure_leaves_nothing(store: Store) -> None:
+    """When its builder fails a stage is not there, and neither is what it made."""
+
+    def fail(directory: str) -> Mapping[str, Any]:
+        Path(directory, "half").mkdir(0)
+        raise CoopError("no")
+
+    with pytest.raises(CoopError, match="no"):
+        store.build("k", "test", None, fail)
+    assert store.stage("k") is None and left(store) == []
+
+
+def test_one_builds_while_others_wait(store: Store, tmp_path: Path) -> None:
+    """Of several processes that want a stage one builds it and all have it."""
+    log = tmp_path / "log"
+
+    def make(directory: str) -> Mapping[str, Any]:
+        with log.open("a") as file:
+            file.write("built\n")
+        time.sleep(0.3)
+        return {}
+
+    def want() -> None:
+        assert store.build("k", "test", None, make).key == "k"
+
+    processes = [FORK.Process(target=want) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(30)
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert log.read_text() == "built\n"
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.01, 0.05, 0.2])
+def test_killed(store: Store, delay: float) -> None:
+    """A builder that is killed leaves no stage, and the next build removes what it left."""
+    process = FORK.Process(target=store.build, args=("k", "test", None, making("x", seconds=5)))
+    process.start()
+    time.sleep(delay)
+    os.kill(process.pid or 0, signal.SIGKILL)
+    process.join(10)
+    assert store.stage("k") is None
+    assert store.build("k", "test", None, making("x")).about == {"names": ["x"]}
+    assert left(store) == []
+
+
+def test_a_sweep_spares_the_living(store: Store) -> None:
+    """What somebody is building is not taken for left behind."""
+    process = FORK.Process(target=store.build, args=("slow", "test", None, making("x", seconds=0.5)))
+    process.start()
+    while not Path(store.directory, "building").is_dir() or not left(store):
+        time.sleep(0.01)
+    build(store, "quick")
+    process.join(10)
+    assert process.exitcode == 0 and store.stage("slow") is not None
+
+
+def test_half_a_stage_is_none(store: Store) -> None:
+    """A stage without what describes it, or with half of that, is not there."""
+    stage = build(store, "a")
+    meta = Path(store.directory, "stages", stage.key, "stage.json")
+    for text in ("", "{", "[]", '{"kind": 1}'):
+        meta.write_text(text)
+        assert store.stage(stage.key) is None
+    meta.unlink()
+    assert store.stage(stage.key) is None and store.stages() == ()
+
+
+def test_collect(store: Store, tmp_path: Path) -> None:
+    """What projects use stays, with all that it stands on; the rest goes, and is told."""
+    base, other = build(store, "base"), build(store, "other")
+    setup = build(store, "setup", base)
+    project = tmp_path / "project"
+    project.mkdir()
+    store.use(str(project), (setup.key,))
+    planned = store.collect(dry_run=True)
+    assert planned.stages == (other,) and planned.size == other.size
+    assert store.stage(other.key) == other
+    assert store.collect().stages == (other,)
+    assert {stage.key for stage in store.stages()} == {base.key, setup.key} and left(store) == []
+    project.rmdir()
+    assert {stage.key for stage in store.collect().stages} == {base.key, setup.key}
+
+
+def test_what_runs_is_not_collected(store: Store) -> None:
+    """A stage in use stays until its user is done."""
+    stage = build(store, "a")
+    with store.using(stage.key) as (held,):
+        assert held == stage
+        assert store.collect().stages == ()
+    assert store.collect().stages == (stage,)
+    with pytest.raises(CoopError, match="is not there"), store.using(stage.key):
+        pytest.fail("it is gone")
+
+
+def test_projects_of_any_name(store: Store, tmp_path: Path) -> None:
+    """A project's directory may have any name that a file system takes."""
+    stage = build(store, "a")
+    project = os.fsdecode(os.fsencode(tmp_path) + b"/\xff \n'")
+    os.mkdir(project)
+    store.use(project, (stage.key,))
+    store.use(project, (stage.key,))
+    assert store.collect().stages == ()
+
+
+def test_no_room(store: Store) -> None:
+    """A full disk is an error with its remedy, and leaves nothing."""
+
+    def fill(_: str) -> Mapping[str, Any]:
+        raise OSError(28, "No space left on device", "x")
+
+    with pytest.raises(CoopError, match="no room left") as caught:
+        store.build("k", "test", None, fill)
+    assert "coop clean" in str(caught.value.remedy) and left(store) == []
