@@ -20,7 +20,8 @@ from coopfile.record import Record
 class Request(Record):
     """What is to be compiled: where, and the options of the command line that matter.
 
-    ``identity`` is "channel:sender" or None; ``place`` is direct or group.
+    ``identity`` is "channel:sender" or None; ``place`` is direct or group; ``locked``
+    says that the lock counts, as it does unless it is about to be written.
     """
 
     directory: str
@@ -28,6 +29,7 @@ class Request(Record):
     identity: str | None = None
     place: str = "direct"
     assignments: tuple[str, ...] = ()
+    locked: bool = True
 
 
 class Compiled(Record):
@@ -59,6 +61,10 @@ def compile_project(
         user, access = access_for(reading.users, request.identity, request.place, enabled)
     settings = reading.settings(user)
     plan = resolve(settings, access)
+    if request.locked and plan.base.image is not None and project.lock is not None:
+        from coopfile import lock
+
+        plan = lock.locked(plan, lock.parse(read_bounded(project.lock), project.lock.name), project.lock.name)
     exceeded = exceeding(reading, settings, plan)
     if exceeded:
         raise CoopfileError(exceeded)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 NAME = "Coopfile"
 _LOCAL = ".local"
+_LOCK = ".lock"
 LARGEST = 1 << 20  # bytes; a Coopfile is a page or two
 
 
@@ -35,11 +36,21 @@ class Place(Record):
 
 
 class Project(Record):
-    """The workspace (a real path), where the caller stands in it, and the files that count."""
+    """The workspace (a real path), where the caller stands in it, and the files that count.
+
+    ``lock`` is that of the project's Coopfile, if there is one.
+    """
 
     root: str
     directory: str
     places: tuple[Place, ...]
+    lock: Place | None = None
+
+    @property
+    def lock_path(self) -> str | None:
+        """Where the lock is, or would be; None without a Coopfile of the project's."""
+        project = next((place for place in self.places if place.layer == "project"), None)
+        return None if project is None else project.path + _LOCK
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -48,7 +59,7 @@ class Project(Record):
         for place in self.places:
             if place.layer == "project":
                 directory, name = os.path.split(place.path)
-                paths.append(f"{os.path.realpath(directory)}/{name}{_LOCAL}")
+                paths += [f"{os.path.realpath(directory)}/{name}{suffix}" for suffix in (_LOCAL, _LOCK)]
         return tuple(dict.fromkeys(paths))
 
 
@@ -58,6 +69,7 @@ class Directories(Record):
     config: str
     cache: str
     state: str
+    data: str
 
 
 def directories(environment: Mapping[str, str]) -> Directories:
@@ -68,6 +80,7 @@ def directories(environment: Mapping[str, str]) -> Directories:
         ("XDG_CONFIG_HOME", ".config"),
         ("XDG_CACHE_HOME", ".cache"),
         ("XDG_STATE_HOME", ".local/state"),
+        ("XDG_DATA_HOME", ".local/share"),
     ):
         base = environment.get(variable, "")
         places.append((base if base.startswith("/") else f"{home}/{default}") + "/coop")
@@ -113,9 +126,9 @@ def find(directory: str, file: str | None, environment: Mapping[str, str]) -> Pr
         places.append(place)
         places += _local(place)
         _check_own_directories(start, environment)
-        return Project(start, start, tuple(places))
+        return Project(start, start, tuple(places), _lock(place))
     home = os.path.realpath(home_directory(environment))
-    current = start
+    current, lock = start, None
     while True:
         place = _place("project", f"{current}/{NAME}", NAME)
         if place is not None and (not places or place.stamp != places[0].stamp):
@@ -125,13 +138,16 @@ def find(directory: str, file: str | None, environment: Mapping[str, str]) -> Pr
             for local in _local(place):
                 _check_owner(local, current)
                 places.append(local)
+            lock = _lock(place)
+            if lock is not None:
+                _check_owner(lock, current)
             break
         parent = os.path.dirname(current)
         if parent in (current, home, "/"):
             break
         current = parent
     _check_own_directories(root, environment)
-    return Project(root, start, tuple(places))
+    return Project(root, start, tuple(places), lock)
 
 
 def _check_own_directories(root: str, environment: Mapping[str, str]) -> None:
@@ -143,7 +159,11 @@ def _check_own_directories(root: str, environment: Mapping[str, str]) -> None:
     if f"{os.path.realpath(home_directory(environment))}/".startswith(above):
         return
     own = directories(environment)
-    for variable, directory in (("XDG_CONFIG_HOME", own.config), ("XDG_STATE_HOME", own.state)):
+    for variable, directory in (
+        ("XDG_CONFIG_HOME", own.config),
+        ("XDG_STATE_HOME", own.state),
+        ("XDG_DATA_HOME", own.data),
+    ):
         if os.path.realpath(directory).startswith(above):
             raise CoopError(
                 f"{directory} lies in the workspace, where what it holds may not be yours",
@@ -182,6 +202,10 @@ def _place(layer: str, path: str, name: str) -> Place | None:
 def _local(project: Place) -> list[Place]:
     place = _place("local", project.path + _LOCAL, project.name + _LOCAL)
     return [place] if place else []
+
+
+def _lock(project: Place) -> Place | None:
+    return _place("lock", project.path + _LOCK, project.name + _LOCK)
 
 
 def _check_owner(place: Place, directory: str) -> None:

@@ -165,13 +165,21 @@ def prepare(plan: Plan, project: Project, command: tuple[str, ...]) -> Prepared:
     from coopfile.native import runner
 
     inputs, private = guarded(project)
-    return runner.prepare(bind(plan, this_host(project), command), inputs, private)
+    launch = bind(plan, this_host(project), command)
+    if plan.base.image is None:
+        return runner.prepare(launch, inputs, private)
+    from coopfile.rootfs import base
+    from coopfile.rootfs.store import Store
+
+    found = base.find(plan, Store(directories(os.environ).data + "/rootfs"))
+    environment = {"PATH": base.PATH, **dict(found.environment), **launch.environment}
+    return runner.prepare(launch.replace(environment=environment), inputs, private, found.layers)
 
 
 def guarded(project: Project) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return real paths of what the plan was made of, and of coop's own state."""
     own = directories(os.environ)
-    private = tuple(os.path.realpath(path) for path in (own.cache, own.state))
+    private = tuple(os.path.realpath(path) for path in (own.cache, own.state, own.data))
     return (*project.inputs, os.path.realpath(own.config)), private
 
 
@@ -219,11 +227,17 @@ def _is_native(plan: Plan) -> bool:
     sandbox = plan.sandbox
     return (
         sandbox.backend[0] in ("auto", "native")
-        and plan.base.image is None
+        and (plan.base.image is None or _has_layers(plan))
         and plan.network.mode in ("none", "host")
         and sandbox.min_isolation == "namespace"
         and sys.platform == "linux"
     )
+
+
+def _has_layers(plan: Plan) -> bool:
+    from coopfile.render.images import is_built
+
+    return not is_built(plan)
 
 
 def tell_backend(title: str) -> None:

@@ -8,6 +8,7 @@ from coopfile.errors import CoopError
 from coopfile.record import Record
 from coopfile.render.container import refuse, wider_network
 from coopfile.render.facts import Engine
+from coopfile.render.images import is_built
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,8 +123,8 @@ def look(
 def _native(plan: Plan) -> Tried:
     if system() != "linux":
         return Tried(NATIVE, None, "it needs Linux")
-    if plan.base.image is not None:
-        return Tried(NATIVE, None, f"base.image = {plan.base.image}: it builds no root file systems yet")
+    if is_built(plan):
+        return Tried(NATIVE, None, "packages, setup and agent: it cannot build them into an image yet")
     if plan.network.mode not in ("none", HOST):
         return Tried(NATIVE, None, f'network.mode = "{plan.network.mode}": it has "none" and "host"')
     if plan.sandbox.min_isolation != NAMESPACE:

@@ -37,7 +37,8 @@ _CHECK = 4  # bytes of checksum in front of an entry: a crash may leave it cut o
 
 def key(project: Project, options: tuple[Any, ...], environment: Mapping[str, str]) -> tuple[Any, ...]:
     """Return all that a plan depends on, as plain values."""
-    files = tuple((place.layer, place.path, place.name, place.stamp) for place in project.places)
+    places = project.places if project.lock is None else (*project.places, project.lock)
+    files = tuple((place.layer, place.path, place.name, place.stamp) for place in places)
     variables = tuple(sorted(item for item in environment.items() if item[0].startswith("COOP_")))
     coop = (__version__, PLAN_VERSION, sys.hexversion, _changed(_SETTINGS))
     return (coop, _changed(approvals(environment)), project.root, files, options, variables)
