@@ -57,7 +57,7 @@ class _Removal:
         except (IsADirectoryError, PermissionError) as error:
             try:
                 self._top = _opened(self._above, self._name)
-            except OSError:
+            except NotADirectoryError:
                 raise error from None
         try:
             tries = 0

@@ -160,6 +160,9 @@ def test_what_is_mounted_inside_is_not_touched(base: Path) -> None:
             remove_tree(str(base / "tree"))
         assert caught.value.errno in (errno.EXDEV, errno.EBUSY)
         assert os.listdir(base / "tree") == ["mnt"]
+        with pytest.raises(OSError) as caught:
+            remove_tree(str(base / "tree/mnt"))
+        assert caught.value.errno == errno.EXDEV
         assert (base / "workspace/precious").read_text() == "x"
         syscalls.umount(str(base / "tree/mnt"))
 
