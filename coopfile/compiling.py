@@ -33,7 +33,11 @@ class Request(Record):
 
 
 class Compiled(Record):
-    """A plan and all it came from."""
+    """A plan and all it came from.
+
+    ``asked`` is the plan as the files ask for it, without what the lock adds: that is
+    what is approved.
+    """
 
     request: Request
     plan: Plan
@@ -41,6 +45,7 @@ class Compiled(Record):
     reading: Reading
     project: Project
     user: User | None
+    asked: Plan
 
 
 def compile_project(
@@ -60,7 +65,7 @@ def compile_project(
         enabled = bool(reading.settings().value("sandbox.enabled"))
         user, access = access_for(reading.users, request.identity, request.place, enabled)
     settings = reading.settings(user)
-    plan = resolve(settings, access)
+    plan = asked = resolve(settings, access)
     if request.locked and plan.base.image is not None and project.lock is not None:
         from coopfile import lock
 
@@ -68,7 +73,7 @@ def compile_project(
     exceeded = exceeding(reading, settings, plan)
     if exceeded:
         raise CoopfileError(exceeded)
-    return Compiled(request, plan, settings, reading, project, user)
+    return Compiled(request, plan, settings, reading, project, user, asked)
 
 
 def hold_to_ceiling(plan: Plan, project: Project) -> None:

@@ -22,7 +22,7 @@ _HEAD = "# Written by coop: commit it. `coop lock --upgrade` renews it.\n"
 
 
 class Lock(Record):
-    """``image`` is a reference in full, without a digest; ``digest`` that of the index or manifest it named."""
+    """``image`` is a full reference without a digest, ``digest`` that of the index or manifest it named."""
 
     image: str
     digest: str
@@ -77,6 +77,14 @@ def named(image: ImageReference) -> str:
     return str(image.replace(digest=None))
 
 
+def stale(lock: Lock, image: ImageReference, name: str) -> CoopError:
+    """Return the error of a lock that is of another image than the plan."""
+    return CoopError(
+        f"{name} is of {lock.image}, and base.image is now {named(image)}",
+        "coop lock --upgrade renews it; commit it with the Coopfile",
+    )
+
+
 def locked(plan: Plan, lock: Lock | None, name: str) -> Plan:
     """Return a plan with the digest that its lock says, if it has none of its own.
 
@@ -86,8 +94,5 @@ def locked(plan: Plan, lock: Lock | None, name: str) -> Plan:
     if image is None or image.digest is not None or lock is None:
         return plan
     if lock.image != named(image):
-        raise CoopError(
-            f"{name} is of {lock.image}, and base.image is now {named(image)}",
-            "coop lock renews it; look at the difference before you commit it",
-        )
+        raise stale(lock, image, name)
     return plan.replace(base=plan.base.replace(image=image.replace(digest=lock.digest)))

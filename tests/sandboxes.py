@@ -423,7 +423,7 @@ class Workshop:
         shutil.copytree(CHECKOUT / "coopfile", library / "coopfile", ignore=ignored)
         for name in ("schema", "templates"):
             shutil.copytree(CHECKOUT / name, library / "coopfile" / "_data" / name)
-        for distribution in _dependencies("tomli", "jsonschema", "jinja2"):
+        for distribution in _dependencies("tomli", "jsonschema", "jinja2", "oras", "backports.zstd"):
             for file in distribution.files or ():
                 if ".." not in file.parts and "__pycache__" not in file.parts:
                     target = library.joinpath(*file.parts)

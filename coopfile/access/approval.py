@@ -57,7 +57,7 @@ def unapproved(compiled: Compiled, directory: str) -> tuple[Change, ...]:
     approval = _read(_path(directory, subject(compiled)))
     if approval is None:
         return wider
-    since = {(change.key, change.new) for change in widening(compare(approval.plan, compiled.plan))}
+    since = {(change.key, change.new) for change in widening(compare(approval.plan, compiled.asked))}
     return tuple(change for change in wider if (change.key, change.new) in since)
 
 
@@ -69,7 +69,7 @@ def widened(compiled: Compiled) -> tuple[Change, ...]:
         enabled = bool(reading.settings(layers=OWN_LAYERS).value("sandbox.enabled"))
         user, access = access_for(reading.users_of(OWN_LAYERS), request.identity, request.place, enabled)
     own = resolve(reading.settings(user, (*OWN_LAYERS, "override")), access)
-    return widening(compare(own, compiled.plan))
+    return widening(compare(own, compiled.asked))
 
 
 def describe(compiled: Compiled, changes: Sequence[Change]) -> list[str]:
@@ -106,7 +106,7 @@ def approve(compiled: Compiled, directory: str) -> None:
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             about = subject(compiled).replace("\n", " ")
-            file.write(os.fsencode(about) + b"\n" + canonical.to_json(compiled.plan).encode())
+            file.write(os.fsencode(about) + b"\n" + canonical.to_json(compiled.asked).encode())
             file.flush()
             os.fsync(descriptor)
         os.replace(partial, path)

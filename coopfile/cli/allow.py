@@ -39,7 +39,7 @@ def main(options: argparse.Namespace) -> int:
     if options.list:
         _list(directory, as_json=options.json)
         return 0
-    compiled = compile_project(request(options))
+    compiled = compile_project(request(options).replace(locked=False))
     if options.revoke:
         gone = approval.revoke(compiled, directory)
         output.emit("revoked" if gone else "there was no approval")

@@ -1,4 +1,4 @@
-"""``coop init``: write a commented starter Coopfile that fits the project found."""
+"""``coop init``: write a starter Coopfile that fits the project; with one, get its root file system ready."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from coopfile.cli import output
 from coopfile.errors import CoopError
 from coopfile.record import Record
 
-SUMMARY = "write a commented starter Coopfile for this project"
+SUMMARY = "write a commented starter Coopfile for this project, or lock and fetch its base.image"
 EPILOG = """examples:
   coop init                look at the project and write ./Coopfile
+  coop init                with a Coopfile that has base.image: lock it, fetch it, unpack it
   coop init --print        show it instead of writing it
   coop init -C ../other    for a project elsewhere
 """
@@ -112,6 +113,8 @@ def main(options: argparse.Namespace) -> int:
     if not os.path.isdir(directory):
         raise CoopError(f"{output.safe(directory)} is not a directory")
     target = os.path.join(directory, options.file or "Coopfile")
+    if os.path.lexists(target) and not (options.force or options.show):
+        return _prepare(options)
     found = look(directory, os.path.expanduser("~"))
     text = render(found)
     if options.show:
@@ -126,6 +129,41 @@ def main(options: argparse.Namespace) -> int:
         because = f" (found {', '.join(found.evidence)})" if found.evidence else ""
         output.emit(f"wrote {output.safe(os.path.relpath(target))} for {kinds_text}{because}")
         output.emit("next: coop plan shows what it comes to, coop run -- CMD runs a command under it")
+    return 0
+
+
+def _prepare(options: argparse.Namespace) -> int:
+    """Lock and fetch the image of a project that has a Coopfile; there is no more to do without one."""
+    from coopfile.cli import lock
+    from coopfile.cli.elsewhere import place
+    from coopfile.cli.options import request
+    from coopfile.cli.run import require_approval, say
+    from coopfile.compiling import compile_project
+    from coopfile.find import directories
+    from coopfile.render.images import is_built
+    from coopfile.rootfs import base
+    from coopfile.rootfs.store import Store
+
+    tell = (lambda _: None) if options.quiet else say
+    compiled = compile_project(request(options).replace(locked=False))
+    if compiled.plan.base.image is None:
+        raise CoopError(
+            f"{output.safe(options.file or 'Coopfile')} is there already, and has no base.image to fetch",
+            "coop init --force replaces it; coop init --print shows what it would write",
+        )
+    require_approval(compiled)
+    lock.write(compiled, upgrade=False, tell=tell)
+    compiled = compile_project(request(options))
+    plan = compiled.plan
+    if is_built(plan):
+        raise CoopError(
+            "packages, setup and agent: the native back end cannot build them into an image yet",
+            "coop run builds them with Docker or Podman",
+        )
+    store = Store(directories(os.environ).data + "/rootfs")
+    _, keys = base.build(plan, store, place(plan, compiled.project).environment, tell)
+    store.use(compiled.project.root, keys)
+    tell(f"{plan.base.image} is ready")
     return 0
 
 

@@ -14,11 +14,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn
 
-VERBS = ("init", "run", "plan", "check", "why", "allow", "status", "render", "schema", "completion")
+VERBS = (
+    "init",
+    "run",
+    "plan",
+    "check",
+    "why",
+    "allow",
+    "status",
+    "render",
+    "lock",
+    "clean",
+    "schema",
+    "completion",
+)
 
 _ABOUT = "Run AI agents and any other untrusted command in the sandbox that a Coopfile describes."
 _EPILOG = """examples:
-  coop init                        write a Coopfile for the project in this directory
+  coop init                        write a Coopfile for the project in this directory, or fetch its image
   coop plan                        show what the sandbox may have
   coop run -- make test            run a command in it
   coop run                         run the agent, or a shell

@@ -101,10 +101,12 @@ def test_user_file_is_no_project(base: Path) -> None:
 def test_directories(base: Path) -> None:
     """coop's own directories follow the XDG specification."""
     assert find.directories({"HOME": "/h"}) == find.Directories(
-        "/h/.config/coop", "/h/.cache/coop", "/h/.local/state/coop"
+        "/h/.config/coop", "/h/.cache/coop", "/h/.local/state/coop", "/h/.local/share/coop"
     )
     given = {"HOME": "/h", "XDG_CONFIG_HOME": "/c", "XDG_CACHE_HOME": "relative", "XDG_STATE_HOME": "/s"}
-    assert find.directories(given) == find.Directories("/c/coop", "/h/.cache/coop", "/s/coop")
+    assert find.directories(given) == find.Directories(
+        "/c/coop", "/h/.cache/coop", "/s/coop", "/h/.local/share/coop"
+    )
 
 
 def test_home_without_variable() -> None:
@@ -121,7 +123,7 @@ def test_named_file(base: Path) -> None:
     project = at(base, file="../../../../other")
     assert project.root == str(base / "home/work/project/src/deep")
     assert layers(project) == [("project", "../../../../other"), ("local", "../../../../other.local")]
-    assert project.inputs == (str(base / "home/other"), str(base / "home/other.local"))
+    assert project.inputs == tuple(f"{base}/home/other{suffix}" for suffix in ("", ".local", ".lock"))
 
 
 def test_named_file_missing(base: Path) -> None:
