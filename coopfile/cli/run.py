@@ -230,6 +230,7 @@ def _is_native(plan: Plan) -> bool:
         and (plan.base.image is None or _has_layers(plan))
         and plan.network.mode in ("none", "host")
         and sandbox.min_isolation == "namespace"
+        and sandbox.runtime is None
         and sys.platform == "linux"
     )
 

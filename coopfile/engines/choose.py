@@ -127,6 +127,8 @@ def _native(plan: Plan) -> Tried:
         return Tried(NATIVE, None, "packages, setup and agent: it cannot build them into an image yet")
     if plan.network.mode not in ("none", HOST):
         return Tried(NATIVE, None, f'network.mode = "{plan.network.mode}": it has "none" and "host"')
+    if plan.sandbox.runtime is not None:
+        return Tried(NATIVE, None, f"sandbox.runtime = {plan.sandbox.runtime}: it has no OCI runtimes")
     if plan.sandbox.min_isolation != NAMESPACE:
         return Tried(
             NATIVE, None, f"min_isolation = {plan.sandbox.min_isolation}: it isolates with namespaces"

@@ -39,7 +39,7 @@ def test_written_and_read(image: str) -> None:
 )
 def test_damaged(text: str) -> None:
     """What coop did not write is refused, with the file's name and a remedy."""
-    with pytest.raises(CoopError, match="^L") as caught:
+    with pytest.raises(CoopError, match=r"^L") as caught:
         lock.parse(text.encode(), "L")
     assert "coop lock" in str(caught.value.remedy)
 
@@ -49,7 +49,7 @@ def test_applied() -> None:
     plan = with_leaf(PLAN, "base.image", IMAGE)
     assert lock.locked(plan, LOCK, "L").base.image == IMAGE.replace(digest=DIGEST)
     assert lock.locked(plan, None, "L") == plan
-    with pytest.raises(CoopError, match="^L is of docker"):
+    with pytest.raises(CoopError, match=r"^L is of docker"):
         lock.locked(with_leaf(PLAN, "base.image", IMAGE.replace(tag="trixie")), LOCK, "L")
 
 

@@ -23,7 +23,7 @@ PODMAN = infos.program(infos.PODMAN)
 
 BASE = PLAN.replace(
     packages=PLAN.packages.replace(apt=()),
-    setup=PLAN.setup.replace(run=()),
+    setup=PLAN.setup.replace(run=("true",)),
     agent=PLAN.agent.replace(install=None),
     sandbox=PLAN.sandbox.replace(backend=("auto",), min_isolation="namespace", runtime=None),
 )
@@ -45,7 +45,10 @@ def _on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
 
 CASES: list[tuple[str, Plan, dict[str, str], str]] = [
     ("auto begins with native", TOOLS, {"docker": DOCKER, "podman": PODMAN}, "native (namespaces)"),
-    ("an image needs an engine, with gVisor if there is one", BASE, {"docker": DOCKER, "podman": PODMAN},
+    ("so does an image as it is", with_leaf(BASE, "setup.run", ()), {"docker": DOCKER}, "native (namespaces)"),
+    ("a runtime needs an engine", plan(TOOLS, runtime="runsc"), {"docker": DOCKER},
+     "docker + gVisor (userspace kernel)"),
+    ("building needs an engine, with gVisor if there is one", BASE, {"docker": DOCKER, "podman": PODMAN},
      "docker + gVisor (userspace kernel)"),
     ("then docker as it is", BASE, {"docker": DOCKER_PLAIN, "podman": PODMAN}, "docker (namespaces)"),
     ("then podman", BASE, {"podman": PODMAN}, "podman (namespaces)"),
@@ -86,7 +89,7 @@ def test_what_is_chosen(install: Install, given: Plan, programs: dict[str, str],
 
 REFUSED: list[tuple[str, Plan, dict[str, str], list[str]]] = [
     ("nothing is installed", BASE, {},
-     ["native: base.image = docker.io/library/debian:bookworm-slim", "docker: not installed",
+     ["native: packages, setup and agent: it cannot build", "docker: not installed",
       "podman: not installed", "install docker; or install podman"]),
     ("the daemon is down", plan(BASE, backend=("docker",)), {"docker": DOCKER_DOWN},
      ["docker: Cannot connect to the Docker daemon", "start its daemon"]),
@@ -98,7 +101,7 @@ REFUSED: list[tuple[str, Plan, dict[str, str], list[str]]] = [
     ("a runtime that gives too little", plan(BASE, runtime="runc", min_isolation=KERNEL), {"docker": DOCKER},
      ["docker: min_isolation = userspace-kernel: runc gives namespace"]),
     ("a network that reaches too far", plan(BASE, network__mode="veth"), {"podman": PODMAN},
-     ['native: base.image', "podman: network.mode: podman's own network also reaches"]),
+     ['native: packages, setup', "podman: network.mode: podman's own network also reaches"]),
     ("a network that is not there", plan(BASE, network__mode="proxy"), {"podman": PODMAN},
      ['podman: network.mode = "proxy" is not there yet']),
     ("another system's", plan(BASE, backend=("apple", "seatbelt")), {"docker": DOCKER},
@@ -144,8 +147,11 @@ def test_what_auto_stands_for(
     assert wanted(plan(BASE, backend=backend)) == names
 
 
-def test_a_runtime_of_podman_may_be_any_program(install: Install) -> None:
-    """Podman takes a runtime's path: what PATH has, it has."""
-    environment = install(podman=PODMAN)
-    chosen: Any = choose.choose(plan(BASE, backend=("podman",), runtime="sh"), environment)
-    assert chosen.engine.runtime == "sh"
+def test_a_runtime_of_podman_is_one_that_is_known(install: Install) -> None:
+    """Podman would start any program of PATH as its runtime, outside."""
+    environment = install(podman=PODMAN, crun="#!/bin/sh\n", runc="#!/bin/sh\n")
+    chosen: Any = choose.choose(plan(BASE, backend=("podman",), runtime="runc"), environment)
+    assert chosen.engine.runtime == "runc"
+    for runtime in ("sh", "cat"):
+        with pytest.raises(NoBackendError, match=rf"sandbox.runtime = {runtime}: podman has crun, runc"):
+            choose.choose(plan(BASE, backend=("podman",), runtime=runtime), environment)
