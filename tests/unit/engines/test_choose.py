@@ -27,7 +27,7 @@ BASE = PLAN.replace(
     agent=PLAN.agent.replace(install=None),
     sandbox=PLAN.sandbox.replace(backend=("auto",), min_isolation="namespace", runtime=None),
 )
-TOOLS = with_leaf(BASE, "base.image", None)
+TOOLS = with_leaf(with_leaf(BASE, "base.image", None), "setup.run", ())
 KERNEL = "userspace-kernel"
 
 
