@@ -33,7 +33,7 @@ kernel: setup setup-system ## the tests that run real sandboxes
 	$(PYTEST) -q -n 2 tests/native tests/attacks
 
 containers: setup setup-system ## the tests that run real container engines, on sockets and stores of their own
-	$(PYTEST) -q -n 2 tests/containers
+	$(PYTEST) -q -n 2 --dist loadgroup tests/containers
 
 conformance: setup ## print what each back end does with the same probes
 	@$(PYTHON_IN) scripts/conformance.py

@@ -161,7 +161,8 @@ def _engine(target: str, plan: Plan, environment: Mapping[str, str]) -> Engine |
     engines = [found.engine for found in detect(environment, names) if found.engine is not None]
     if not engines:
         return None
-    wants = "auto" in plan.sandbox.backend or plan.sandbox.min_isolation != "namespace"
+    wants = "auto" in plan.sandbox.backend and engines[0].name == "docker"
+    wants = wants or plan.sandbox.min_isolation != "namespace"
     if plan.sandbox.runtime is None and wants and "runsc" in engines[0].runtimes:
         return engines[0].replace(runtime="runsc")
     return engines[0]

@@ -73,7 +73,8 @@ def attend(
     environment: Mapping[str, str],
     *,
     timeout: float | None,
-    stop: Callable[[int, signal.Signals], None],
+    stop: Callable[[int, signal.Signals], object],
+    forward: Callable[[int, signal.Signals], None] = os.kill,
     look: Callable[[], None] = lambda: None,
     look_after: float = _FOREVER,
     name: str | None = None,
@@ -81,7 +82,8 @@ def attend(
     """Start a program, argv's first word as a path, and return when it has ended.
 
     At the end of ``timeout`` seconds ``stop(pid, signal)`` is called, with TERM and
-    after a grace period with KILL. ``look`` may raise, and the program is killed: it is
+    after a grace period with KILL; ``forward(pid, signal)`` with each signal that this
+    process gets and the program does not. ``look`` may raise, and the program is killed: it is
     called once after ``look_after`` seconds, and as long after a signal asked to end.
     ``name`` is what the program is told to be called. Raises OSError if it cannot be started.
     """
@@ -97,7 +99,7 @@ def attend(
             setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
         )
         try:
-            return _wait(pid, handled, timeout, stop, look, look_after)
+            return _wait(pid, handled, timeout, stop, forward, look, look_after)
         except BaseException:
             _end(pid)
             raise
@@ -110,7 +112,8 @@ def _wait(
     pid: int,
     handled: set[signal.Signals],
     timeout: float | None,
-    stop: Callable[[int, signal.Signals], None],
+    stop: Callable[[int, signal.Signals], object],
+    forward: Callable[[int, signal.Signals], None],
     look: Callable[[], None],
     look_after: float,
 ) -> Ended:
@@ -129,7 +132,7 @@ def _wait(
         elif info is not None:
             # What the terminal sent went to the program too.
             if info.si_code != _SI_KERNEL:
-                os.kill(pid, info.si_signo)
+                forward(pid, signal.Signals(info.si_signo))
             if info.si_signo in _ENDING and look_at is None:
                 look_at = now + look_after
         elif stop_at is not None and now >= stop_at:

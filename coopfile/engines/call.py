@@ -23,7 +23,7 @@ from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 MOST_SHOWN = 2000  # characters of an engine's message
 # Files and directories by which engines are told what to start, and whom to trust.
@@ -42,8 +42,17 @@ _TRUSTED = (
     "XDG_RUNTIME_DIR",
 )
 _ADDRESSES = ("CONTAINER_HOST", "DOCKER_HOST")
-# Below the home: what engines read by default, and HOME_PROTECT guards where `files.write` holds it.
-_CONFIGURATION = (".config/containers", ".docker", ".local/share/containers", ".local/share/docker")
+# What engines read: the variable that says below which directory, else which one of the home's it is, and
+# what there. HOME_PROTECT guards those of the home where `files.write` holds them.
+_CONFIGURATION = (
+    ("DOCKER_CONFIG", ".docker", ""),
+    ("DOCKER_CERT_PATH", ".docker", ""),
+    ("XDG_CONFIG_HOME", ".config", "/containers"),
+    ("XDG_DATA_HOME", ".local/share", "/containers"),
+    ("XDG_DATA_HOME", ".local/share", "/docker"),
+    ("XDG_RUNTIME_DIR", "", "/containers"),
+    ("XDG_RUNTIME_DIR", "", "/libpod"),
+)
 # The host's service manager's business with this process, which Podman would hand on.
 _NOT_THEIRS = ("NOTIFY_SOCKET", "LISTEN_")
 _LINES_KEPT = 100
@@ -73,15 +82,23 @@ def own_environment(environment: Mapping[str, str], writable: Sequence[str]) -> 
             )
         if real is not None:
             kept[name] = f"unix://{real}" if socket else real
-    home = environment.get("HOME", "")
-    for name in _CONFIGURATION:
-        for root in writable if home.startswith("/") else ():
-            if inside(root, os.path.realpath(f"{home}/{name}")):
+    for path in _configuration(kept):
+        for root in writable:
+            if inside(root, path):
                 raise CoopError(
                     f"files.write: {root} tells container engines what to run on the host",
                     "leave it out, or use the native back end",
                 )
     return kept
+
+
+def _configuration(environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield the real paths of directories that engines are configured by, there or not."""
+    home = environment.get("HOME", "")
+    for variable, default, below in _CONFIGURATION:
+        base = environment.get(variable) or (f"{home}/{default}" if home and default else "")
+        if base.startswith("/"):
+            yield os.path.realpath(base + below)
 
 
 def _out_of_reach(path: str, writable: Sequence[str]) -> str | None:
@@ -110,6 +127,21 @@ class Answer(Record):
     status: int
     out: str
     said: str
+
+
+class Output:
+    """What a call prints, to be read in pieces until some time; it is never all in memory."""
+
+    def __init__(self, descriptor: int, deadline: float, late: EngineError) -> None:
+        """``deadline`` is of the monotonic clock, and ``late`` is raised after it."""
+        self._descriptor, self._deadline, self._late = descriptor, deadline, late
+
+    def read(self, most: int) -> bytes:
+        """Return some bytes, at most so many; none at the end."""
+        left = max(self._deadline - time.monotonic(), 0.0)
+        if not select.select([self._descriptor], [], [], left)[0]:
+            raise self._late
+        return os.read(self._descriptor, most)
 
 
 class Call:
@@ -188,24 +220,15 @@ class Call:
             self.abandon(CLEANS_UP)
             raise
 
-    def head(self, most: int, seconds: float) -> bytes:
-        """Return the first bytes of the output, and end the call. Raises as ``answer``."""
+    @contextlib.contextmanager
+    def output(self, seconds: float) -> Iterator[Output]:
+        """Yield the output to be read as it comes, and end the call. Reading raises as ``answer``."""
         stream = self._process.stdout
         assert stream is not None
-        deadline = time.monotonic() + seconds
-        found = b""
         try:
-            while len(found) < most:
-                ready, _, _ = select.select([stream], [], [], max(deadline - time.monotonic(), 0.0))
-                if not ready:
-                    raise self._silent(seconds)
-                chunk = os.read(stream.fileno(), most - len(found))
-                if not chunk:
-                    break
-                found += chunk
+            yield Output(stream.fileno(), time.monotonic() + seconds, self._silent(seconds))
         finally:
             self.abandon()
-        return found
 
     def _silent(self, seconds: float) -> EngineError:
         program, verb, *_ = (*map(os.path.basename, self.argv), "")
@@ -260,7 +283,11 @@ def first_bytes(
     argv: Sequence[str], most: int, seconds: float = QUICK, environment: Mapping[str, str] | None = None
 ) -> bytes:
     """Make a call and return what it prints, as it is, up to ``most`` bytes; it need not succeed."""
-    return Call(argv, environment, merged=False).head(most, seconds)
+    found = b""
+    with Call(argv, environment).output(seconds) as output:
+        while len(found) < most and (piece := output.read(most - len(found))):
+            found += piece
+    return found
 
 
 def must(

@@ -162,7 +162,11 @@ def _engine(plan: Plan, found: Found) -> list[Tried]:
 
 
 def _prefers_runsc(plan: Plan, plain: Tried) -> bool:
-    return "auto" in plan.sandbox.backend or plain.choice is None
+    """Tell whether gVisor is to be asked for: where it is registered, or where nothing else will do.
+
+    Podman has it when a program of that name is there, which says little of whether it works.
+    """
+    return plain.choice is None or (plain.name == "docker" and "auto" in plan.sandbox.backend)
 
 
 def _runtime(plan: Plan, engine: Engine, runtime: str | None) -> Tried:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import tarfile
 import tempfile
+from typing import cast
 
 from coopfile.engines.call import Call, EngineError, ask, must, shown
 from coopfile.engines.detect import ISOLATION, isolation
@@ -28,6 +31,8 @@ _LINES = 15
 _STEP = re.compile(r"(?:Step|STEP|#\d+ \[) *(\d+)/\d+[ :\]]")
 _NOISE = re.compile(rf"{_STEP.pattern}| ---> |Removing intermediate container |DEPRECATED:")
 _INSTRUCTIONS_BEFORE = 3
+_CONFIGURATION = re.compile(r"[0-9a-f]{64}\.json", re.ASCII)
+_LARGEST_CONFIGURATION = 4 << 20  # bytes
 
 
 def ensure(
@@ -124,15 +129,51 @@ def _build(
 
 def _refuse_triggers(engine: Engine, image: str, environment: Mapping[str, str]) -> None:
     """Refuse an image that adds steps of its own to builds: the engine itself would fetch what they name."""
-    # Podman tells of them in the image's history only.
-    where = ".Config.OnBuild" if engine.name == "docker" else ".History"
-    argv = (engine.program, "image", "inspect", "--format", f"{{{{json {where}}}}}", image)
-    found = must(f"{image} cannot be looked at", argv, environment=environment).strip()
-    if "ONBUILD " in found if engine.name == "podman" else found not in ("null", "[]", ""):
+    has = _has_triggers_of_docker if engine.name == "docker" else _has_triggers_of_podman
+    if has(engine, image, environment):
         raise CoopError(
             f"{image} has ONBUILD instructions, which would run at the build without being in the plan",
             "name an image without them",
         )
+
+
+def _has_triggers_of_docker(engine: Engine, image: str, environment: Mapping[str, str]) -> bool:
+    argv = (engine.program, "image", "inspect", "--format", "{{json .Config.OnBuild}}", image)
+    found = must(f"{image} cannot be looked at", argv, environment=environment).strip()
+    return found not in ("null", "[]", "")
+
+
+def _has_triggers_of_podman(engine: Engine, image: str, environment: Mapping[str, str]) -> bool:
+    """Look into the image itself: what Podman shows of it leaves them out."""
+    argv = (engine.program, "save", "--format", "docker-archive", image)
+    try:
+        with (
+            Call(argv, environment).output(IMPORT) as output,
+            tarfile.open(fileobj=cast("IO[bytes]", output), mode="r|") as archive,
+        ):
+            for member in archive:
+                # The configuration is the one called by its digest; it may be anywhere among the layers.
+                if _CONFIGURATION.fullmatch(member.name) and member.size <= _LARGEST_CONFIGURATION:
+                    file = archive.extractfile(member)
+                    if file is not None:
+                        return has_triggers(file.read())
+    except (tarfile.TarError, ValueError):
+        pass
+    raise EngineError(f"{image} cannot be looked at: it has no configuration that can be read", None, argv)
+
+
+def has_triggers(configuration: bytes) -> bool:
+    """Tell whether an image's configuration may be read as one with ONBUILD instructions.
+
+    As Go reads JSON: keys in any case, and of several with one name each counts.
+    """
+    found: list[object] = []
+
+    def note(pairs: list[tuple[str, object]]) -> None:
+        found.extend(value for key, value in pairs if key.casefold() == "onbuild" and value)
+
+    json.loads(configuration, object_pairs_hook=note)
+    return bool(found)
 
 
 def _limits(plan: Plan, engine: Engine) -> list[str]:

@@ -280,9 +280,14 @@ def _start(
     """Start the container with the caller's streams, forward signals, and say how it ended."""
     engine = made.engine
 
-    def stop(_: int, number: signal.Signals) -> None:
+    def stop(_: int, number: signal.Signals) -> bool:
         argv = (engine.program, "kill", "--signal", number.name[3:], identifier)
-        ask(argv, environment=environment)
+        return ask(argv, environment=environment).status == 0
+
+    def forward(pid: int, number: signal.Signals) -> None:
+        # Docker's command line lets go of the command at some signals, rootless Podman's keeps them.
+        if number == signal.SIGWINCH or not stop(pid, number):
+            os.kill(pid, number)
 
     def look() -> None:
         if _state(engine, identifier, environment).get("Status") in _NEVER_STARTED:
@@ -290,7 +295,9 @@ def _start(
 
     argv = docker.start(made, identifier)
     try:
-        ended = attend(argv, environment, timeout=timeout, stop=stop, look=look, look_after=STARTS)
+        ended = attend(
+            argv, environment, timeout=timeout, stop=stop, forward=forward, look=look, look_after=STARTS
+        )
     except OSError as error:
         raise EngineError(f"{argv[0]} cannot be started: {error.strerror}", None, argv) from None
     return _outcome(made, identifier, environment, ended, timeout)

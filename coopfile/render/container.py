@@ -133,7 +133,7 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
         identities=identities,
         environment=_literals(launch),
         inherited=launch.inherited,
-        mounts=(*tools, *accounts, *_outermost_first(mounts), *_outermost_first(guards)),
+        mounts=(*tools, *accounts, *_outermost_first([*mounts, *guards])),
         scratch=_scratch(launch),
         shm=plan.limits.tmp,
         network=plan.network.mode,
@@ -254,8 +254,11 @@ def _guards(fence: Fence, targets: Sequence[str], facts: Facts, missing: list[st
         source, target = f"{root}/{path}", f"{fence.mount.target}/{path}"
         if guard == _HIDE:
             yield Mount(facts.mask(facts.kinds[source]), target, False)
-        else:
-            yield Mount(source, target, guard == _PIN and fence.mount.write)
+        elif guard == _PROTECT:
+            yield Mount(source, target, False)
+        elif not any(places.get(above) == _PROTECT for above in _above(path)):
+            # Below what is protected a pin is not needed, and would be writable.
+            yield Mount(source, target, fence.mount.write)
 
 
 def _place(
@@ -291,7 +294,15 @@ def _place(
         places.setdefault(walked, _PIN)
 
 
+def _above(path: str) -> Iterator[str]:
+    """Yield the relative paths of the directories that hold a relative path."""
+    while "/" in path:
+        path = path[: path.rindex("/")]
+        yield path
+
+
 def _outermost_first(mounts: Sequence[Mount]) -> list[Mount]:
+    """Return mounts so that none covers another: what pins a directory must not hide what lies below."""
     return sorted(mounts, key=lambda mount: mount.target.count("/"))
 
 

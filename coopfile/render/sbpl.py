@@ -139,12 +139,15 @@ def _set(members: str) -> str:
     else:
         ranges = [part for low, high in ranges for part in _without_slash(low, high)]
         ranges += [(low.swapcase(), high.swapcase()) for low, high in ranges if _letters(low, high)]
+    # A range that begins with "^" could come first, too.
+    ranges += [("^", "^") for low, high in ranges if low == "^" < high]
+    ranges = [("_", high) if low == "^" < high else (low, high) for low, high in ranges]
     singles = dict.fromkeys(low for low, high in ranges if low == high)
     last = "".join(character for character in "^-" if character in singles)
     inner = "".join(character for character in singles if character not in "^-")
     inner += "".join(f"{low}-{high}" for low, high in ranges if low != high)
-    if not negated and inner.startswith("^"):  # there is a "-" then: the set does not begin with "^"
-        return f"[{last[::-1]}{inner}]"
+    if not negated and not inner and last.startswith("^"):
+        return "[-^]" if "-" in last else "\\^"
     return f"[{'^' if negated else ''}{inner}{last}]"
 
 

@@ -230,14 +230,17 @@ def _links(launch: Launch, facts: Facts, write: sbpl.Writer) -> Iterator[str]:
 def _written(mounts: Sequence[Mount]) -> Iterator[tuple[str, list[str]]]:
     """Yield each writable root with the read-only paths in it.
 
-    As in a tree of mounts, the innermost path decides among those that are written with
-    ``~`` and among those that are not; either may give. Reading wins for a path in both
-    lists. The workspace is among the latter where it keeps the host's path.
+    What is given to read stays read-only below what is writable, whichever way leads there;
+    either may give below the other. Of one path in both lists reading wins, but for the
+    workspace, which is not of the lists where it does not keep the host's path.
     """
     for mount in mounts:
-        alike = [other for other in mounts if _tree(other, mounts) == _tree(mount, mounts)]
         inner = sorted(
-            other.source for other in alike if not other.write and inside(other.source, mount.source)
+            other.source
+            for other in mounts
+            if not other.write
+            and inside(other.source, mount.source)
+            and (other.source != mount.source or _tree(other, mounts) == _tree(mount, mounts))
         )
         if mount.write and mount.source not in inner:
             yield mount.source, inner

@@ -19,7 +19,7 @@ def options(engine: Engine, *assignments: str) -> list[str]:
 
 
 def coop_run(project: Project, engine: Engine, *argv: str, **how: Any) -> Result:
-    """Run a command on an engine under the project's plan and ``settings``; takes what ``Project.run`` does."""
+    """Run a command on an engine under the project's plan and ``settings``; takes what Project.run does."""
     settings = how.pop("settings", ())
     more = how.pop("options", ())
     return project.run(*argv, options=[*options(engine, *settings), *more], **how)

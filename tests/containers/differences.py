@@ -21,8 +21,8 @@ NO_CGROUPS = ("docker-rootless", "podman-rootless")
 class Difference(NamedTuple):
     """One probe's other verdict, a regular expression, on some back ends.
 
-    ``weakening`` is the key that `coop status` lists there for it; without one,
-    ``why`` says why that is no promise of a plan.
+    ``weakening`` is the key that `coop status` lists there for it, given ``coopfile``;
+    without one, ``why`` says why that is no promise of a plan.
     """
 
     probe: str
@@ -30,6 +30,7 @@ class Difference(NamedTuple):
     verdict: str
     why: str
     weakening: str | None = None
+    coopfile: str = ""
 
 
 _FILTER = "engines have filters of system calls of their own (SECURITY.md)"
@@ -40,7 +41,18 @@ _ROWS = (
     # Who the command is.
     Difference("identity", ("docker", GVISOR, "docker-remapped"), "me", "ids are shared", "session.user"),
     Difference(
-        "user me", ("docker-rootless",), "0 0 /root .*, theirs", "only root can be had", "session.user"
+        "user me",
+        ("docker-rootless",),
+        "0 0 /root .*, theirs",
+        "only root can be had",
+        "session.user",
+        'session.user = "me"',
+    ),
+    Difference(
+        "user me",
+        ("podman-rootless",),
+        "125: .*keep-id requires additional UIDs.*, not theirs",
+        "refused to an account without subordinate ids",
     ),
     # Limits.
     Difference("limit of memory", NO_CGROUPS, "not held: 0 700", "no control group", "limits.memory"),

@@ -11,9 +11,9 @@ from tests.containers.asked import coop_run, image
 from tests.engines.engine import Engine
 from tests.engines.registry import Registry
 from tests.sandboxes import Project, wait_until
-from tests.unit.render.hostile import FILES, HOSTILE
+from tests.unit.render.hostile import for_builders
 
-BUILDERS = pytest.mark.parametrize("engine", ["docker", "podman", "podman-rootless"], indirect=True)
+BUILDERS = pytest.mark.parametrize("engine", ["docker", "podman-rootless"], indirect=True)
 DOCKER = pytest.mark.parametrize("engine", ["docker"], indirect=True)
 
 
@@ -40,24 +40,24 @@ def built(engine: Engine) -> set[str]:
     return {name for name in names if name.startswith("localhost/coop/")}
 
 
-@pytest.mark.parametrize("engine", ["docker", "podman-rootless"], indirect=True)
+@BUILDERS
 def test_hostile_commands_arrive(engine: Engine, project: Project) -> None:
     """Every set-up command does what it says, in order, and the agent's installation comes after them."""
-    commands = [hostile.command for hostile in HOSTILE]
+    commands, files = for_builders()
     project.coopfile(plan(engine, *commands, install="cat /non-ascii >/installed"))
     script = 'for name; do printf "%s " "$name"; od -An -v -tx1 "/$name" | tr -d " \\n"; echo; done'
-    names = [*FILES, "installed"]
+    names = [*files, "installed"]
     result = project.run("sh", "-c", script, "sh", *names, timeout=300)
     assert result.status == 0, result.err[-2000:]
     found = {name: bytes.fromhex(digits) for name, _, digits in map(_halves, result.out.splitlines())}
-    assert found == {**FILES, "installed": FILES["non-ascii"]}
+    assert found == {**files, "installed": files["non-ascii"]}
 
 
 def _halves(line: str) -> tuple[str, str, str]:
     return line.partition(" ")
 
 
-@BUILDERS
+@pytest.mark.parametrize("engine", ["docker", "podman", "podman-rootless"], indirect=True)
 def test_an_image_is_built_once_for_each_content(engine: Engine, project: Project) -> None:
     """Limits and the command do not count; a changed set-up command does, and the old image stays."""
     before = built(engine)
@@ -148,7 +148,8 @@ def test_an_image_is_pulled_by_tag_and_by_digest(
             build = [*settings, 'setup.run=["echo built >/made"]', "setup.network=none"]
             result = coop_run(project, engine, "cat", "/made", settings=build)
             assert (result.status, result.out) == (0, "built\n"), result
-        engine.output("rmi", "--force", reference)
+        if reference == tagged or engine.name == "docker":  # Podman would remove the image with every name
+            engine.output("rmi", "--force", reference)
 
 
 @DOCKER

@@ -9,6 +9,7 @@ import pytest
 from tests.containers.differences import explained
 from tests.containers.probes import (
     BACKENDS,
+    DOCKER_ROOT,
     NATIVE,
     SCENARIOS,
     SENTENCES,
@@ -18,7 +19,9 @@ from tests.containers.probes import (
     weakenings,
 )
 from tests.engines.cell import UnusableError
-from tests.engines.engine import Engines
+from tests.engines.engine import NAMES, Engines
+
+pytestmark = pytest.mark.xdist_group("conformance")  # native's verdicts are found once in a process
 
 
 @cache
@@ -28,13 +31,25 @@ def natives(engines: Engines, scenario: str) -> Verdicts:
 
 
 @cache
-def listed(engines: Engines, name: str) -> set[str]:
+def listed(engines: Engines, name: str, coopfile: str = "") -> set[str]:
     """Return the keys that `coop status` lists as weaker on a back end."""
-    return weakenings(backend(engines, name), "")
+    return weakenings(backend(engines, name), coopfile)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("name", [name for name in BACKENDS if name != NATIVE])
+# Others run the same program in the same way, for somebody else or with other ids.
+_WHOLE = (NATIVE, *NAMES)
+_BY_WHO_RUNS_IT = ("batch", "limits", "places", "network")
+
+
+@pytest.mark.parametrize(
+    ("name", "scenario"),
+    [
+        (name, scenario)
+        for name in BACKENDS
+        for scenario in (SCENARIOS if name in _WHOLE else _BY_WHO_RUNS_IT)
+        if name != NATIVE
+    ],
+)
 def test_a_back_end_behaves_like_native(engines: Engines, name: str, scenario: str) -> None:
     """Every verdict is native's, or its difference is explained, and listed where it weakens the plan."""
     try:
@@ -49,9 +64,24 @@ def test_a_back_end_behaves_like_native(engines: Engines, name: str, scenario: s
         difference = explained(probe, name, verdict)
         if difference is None:
             problems.append(f"{probe}: {verdict!r}, not {expected[probe]!r}. {SENTENCES[probe]}")
-        elif difference.weakening and difference.weakening not in listed(engines, name):
+        elif difference.weakening and difference.weakening not in listed(engines, name, difference.coopfile):
             problems.append(f"{probe}: `coop status` does not list {difference.weakening}")
     assert not problems, "\n".join([name, *problems])
+
+
+@pytest.mark.parametrize(("name", "key"), [("podman-rootless", "seccomp"), (DOCKER_ROOT, "proc")])
+def test_what_is_weaker_on_every_machine_is_told_when_asked(engines: Engines, name: str, key: str) -> None:
+    """By `coop status` and by `coop run -v`, not by every run."""
+    try:
+        where = backend(engines, name)
+    except UnusableError as error:
+        pytest.skip(str(error))
+    assert key in listed(engines, name)
+    with where.project() as project:
+        for words, told in (([], False), (["-v"], True)):
+            result = project.run("true", options=[*words, *where.options])
+            assert result.status == 0, result
+            assert (f"weaker than the plan: {key}: " in result.err) == told, result
 
 
 # What the probes are for: a table in which everybody is equally unprotected shows nothing.
@@ -92,7 +122,7 @@ _PROMISES = {
     "limit of memory": "held",
     "limit of processes": "held",
     "limit of scratch space": "held",
-    "status 255": "255",
+    "status 125 of the command": "125",
     "ended by TERM": "143",
     "missing program": "127",
     "file without the right to execute": "126",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -116,6 +117,10 @@ def test_rootless_podman_has_more_than_one_user(engines: Engines) -> None:
     assert engine.run("nobody", "id", "-u").out == "65534\n"
 
 
+DOCKER_CLIENT = pytest.mark.skipif(shutil.which("docker") is None, reason="docker is not installed")
+
+
+@DOCKER_CLIENT
 def test_a_hanging_daemon_takes_connections_and_says_nothing(engines: Engines, hanging_daemon: str) -> None:
     """A client of the hanging daemon waits for ever."""
     with pytest.raises(subprocess.TimeoutExpired):
@@ -128,6 +133,7 @@ def test_a_hanging_daemon_takes_connections_and_says_nothing(engines: Engines, h
         )
 
 
+@DOCKER_CLIENT
 def test_a_dead_daemon_refuses_connections(engines: Engines, dead_daemon: str) -> None:
     """A client of the dead daemon is told at once."""
     done = subprocess.run(

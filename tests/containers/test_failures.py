@@ -27,6 +27,7 @@ CLIENTS = [path for path in ("/usr/local/bin", "/usr/bin") if os.path.exists(f"{
 IMPATIENT = """
 from coopfile.engines import timeouts
 timeouts.QUICK, timeouts.CREATE, timeouts.STARTS, timeouts.REMOVAL, timeouts.SETTLES = 2.0, 2.0, 2.0, 2.0, 1.0
+timeouts.REMOVAL_GOES_ON = 10.0
 """
 # Another mount of the same file system would not be read-only with it.
 _READ_ONLY = 'mount -t tmpfs -o mode=755 tmpfs "$0" && touch "$0/Coopfile" && mount -o remount,ro "$0"'
@@ -77,7 +78,9 @@ def test_a_daemon_that_is_down_is_told_at_once(
 
 
 @DOCKER
-@pytest.mark.parametrize(("backend", "seconds"), [("auto", 1.0), ("docker", 5.0)])
+@pytest.mark.parametrize(
+    ("backend", "seconds"), [('["docker", "podman"]', 1.0), ("docker", 5.0)], ids=["several", "one"]
+)
 def test_a_daemon_that_hangs_is_given_up(
     engine: Engine, project: Project, hanging_daemon: str, backend: str, seconds: float
 ) -> None:

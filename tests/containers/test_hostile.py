@@ -115,10 +115,8 @@ def test_values_of_variables_arrive(engine: Engine, project: Project) -> None:
 def test_workspaces_with_odd_names_are_mounted(engine: Engine, project: Project) -> None:
     """The directory itself, as the workspace and at its own path; its name does not upset the container's."""
     parent = project.directory
-    odd = (
-        NAMES if engine.name == "docker" else ("a,b", "a:b:ro", 'quo"te', "new\nline", "-v", "back\\slash\\")
-    )
-    for name in odd:
+    nested = ["/".join(NAMES[start : start + 5]) for start in range(0, len(NAMES), 5)]
+    for name in nested if engine.name == "docker" else nested[:2]:
         project.directory = project.mkdir(parent / name)
         project.write("mark", name)
         project.write("Coopfile", 'workspace.path = "host"\n')

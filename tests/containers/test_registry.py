@@ -35,9 +35,10 @@ from coopfile.rootfs.platforms import of_machine
 from coopfile.rootfs.registry import RegistrySource
 from tests.engines.daemons import READY, start
 from tests.engines.registry import free_port
-from tests.sandboxes import plain_environment, wait_until
+from tests.sandboxes import Workshop, plain_environment, wait_until
 from tests.unit.rootfs.images import AMD64, LAYER, MadeImage, descriptor, index, of, sha256
 
+pytestmark = pytest.mark.xdist_group("registry")  # so that one is started
 HERE = of_machine(os.uname().machine)
 LOGIN = base64.b64encode(b"me:s3cret").decode()
 
@@ -323,16 +324,19 @@ def test_a_registry_with_tls_is_spoken_to_with_tls(
 
 
 class Podman:
-    """podman with a store of its own, for images only."""
+    """podman with a store of its own, for images only; the machine's locks and state are left alone."""
 
     def __init__(self, base: Path) -> None:
         self._base = base
+        tmp = json.dumps(str(base / "tmp"))
+        (base / "containers.conf").write_text(f'[engine]\nlock_type = "file"\ntmp_dir = {tmp}\n')
         self._argv = ["podman", "--root", str(base / "store"), "--runroot", str(base / "run")]
         self._argv += ["--storage-driver", "vfs"]
 
     def run(self, *argv: str) -> None:
         """Run a command that has to succeed."""
-        environment = plain_environment(self._base)
+        configuration = str(self._base / "containers.conf")
+        environment = {**plain_environment(self._base), "CONTAINERS_CONF": configuration}
         done = subprocess.run(
             [*self._argv, *argv], capture_output=True, text=True, timeout=120, env=environment, check=False
         )
@@ -340,13 +344,14 @@ class Podman:
 
 
 @pytest.fixture(scope="module")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Podman:
+def podman(workshop: Workshop) -> Podman:
     """Return a podman whose store has localhost/one:v1, with a user and a directory."""
     if shutil.which("podman") is None:
         pytest.skip("podman is not installed")
     if os.geteuid() != 0:
         pytest.skip("podman's store is made as root here")
-    base = tmp_path_factory.mktemp("podman")
+    base = workshop.base / "podman"  # podman takes no long path
+    base.mkdir()
     with tarfile.open(base / "root.tar", "w") as tar:
         member = tarfile.TarInfo("hello")
         member.size = 100_000

@@ -32,7 +32,7 @@ def target(engine: Engine) -> list[str]:
     """Return the target and options that render for an engine."""
     name = engine.name.partition("+")[0].partition("-")[0]
     runtime = ["--set", f"sandbox.runtime={engine.runtime}"] if engine.runtime else []
-    return [name, *runtime]
+    return [name, "--set", f"sandbox.backend={name}", *runtime]
 
 
 def rendered(engine: Engine, project: Project, *words: str) -> str:

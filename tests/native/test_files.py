@@ -163,6 +163,30 @@ def test_nested_read_in_workspace(project: Project) -> None:
     assert (project.directory / "vendor/file").read_text() == "content"
 
 
+def test_nested_read_in_writable(project: Project) -> None:
+    """A read-only directory inside a writable one stays in its place: the way to it cannot be moved."""
+    kept = own_file(project, project.home / "src/a/keep/file", "good")
+    project.coopfile('[files]\nwrite = ["~/src"]\nread = ["~/src/a/keep"]\n')
+    project.output(
+        "cd ~/src; touch a/beside; echo evil >a/keep/file; mv a b; mv a/keep a/other; rm -rf a/keep; "
+        "mkdir -p a/keep; echo evil >a/keep/file; true"
+    )
+    assert kept.read_text() == "good"
+    found = sorted(str(path.relative_to(project.home)) for path in (project.home / "src").rglob("*"))
+    assert found == ["src/a", "src/a/beside", "src/a/keep", "src/a/keep/file"]
+
+
+def test_nested_read_in_the_workspace_through_the_workspace(project: Project) -> None:
+    """What is given read-only at its own path cannot be written at the workspace's either."""
+    project.write("lib/vendor/file", "good")
+    path = project.directory / "lib/vendor"
+    project.coopfile(f'[files]\nread = ["{path}"]\n')
+    result = project.shell("echo evil >lib/vendor/file; mv lib lib2; mv lib/vendor v; touch lib/beside")
+    assert result.status == 0, result
+    assert (path / "file").read_text() == "good"
+    assert sorted(os.listdir(path.parent)) == ["beside", "vendor"]
+
+
 def test_mount_point_would_change_the_host(project: Project) -> None:
     """A path whose mount point would have to be made in the workspace is refused, and nothing is made."""
     other = own_file(project, project.actor.directory("other") / "file")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.sandboxes import Project
@@ -163,3 +165,16 @@ def test_the_error(project: Project) -> None:
     if project.actor.uid != 0:
         assert result.err.count("Permission denied") == 2, result
     assert SECRET not in result.out
+
+
+def test_hidden_below_protected(project: Project) -> None:
+    """The way to what is hidden is as read-only as all else that is protected."""
+    project.write("kept/way/secret", "SECRET")
+    project.write("kept/way/file", "good")
+    project.coopfile('[workspace]\nprotect = ["kept"]\n[files]\nhide = ["kept/way/secret"]\n')
+    result = project.shell(
+        "cat kept/way/secret; echo evil >kept/way/file; touch kept/way/new; mv kept/way kept/w"
+    )
+    assert result.out == ""
+    assert (project.directory / "kept/way/file").read_text() == "good"
+    assert sorted(os.listdir(project.directory / "kept/way")) == ["file", "secret"]

@@ -45,7 +45,12 @@ def _on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
 
 CASES: list[tuple[str, Plan, dict[str, str], str]] = [
     ("auto begins with native", TOOLS, {"docker": DOCKER, "podman": PODMAN}, "native (namespaces)"),
-    ("so does an image as it is", with_leaf(BASE, "setup.run", ()), {"docker": DOCKER}, "native (namespaces)"),
+    ("an image as it is does not", with_leaf(BASE, "setup.run", ()), {"docker": DOCKER},
+     "native (namespaces)"),
+    ("podman is not made to use gVisor", BASE, {"podman": PODMAN, "runsc": "#!/bin/sh\n"},
+     "podman (namespaces)"),
+    ("unless the plan asks for as much", plan(BASE, min_isolation=KERNEL),
+     {"podman": PODMAN, "runsc": "#!/bin/sh\n"}, "podman + gVisor (userspace kernel)"),
     ("a runtime needs an engine", plan(TOOLS, runtime="runsc"), {"docker": DOCKER},
      "docker + gVisor (userspace kernel)"),
     ("building needs an engine, with gVisor if there is one", BASE, {"docker": DOCKER, "podman": PODMAN},

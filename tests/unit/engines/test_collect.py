@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from pathlib import Path
 
@@ -98,6 +99,77 @@ def test_masks_are_made_once_and_closed_to_all(tmp_path: Path) -> None:
     assert make_masks(str(state)) == str(masks)
     modes = {path.name: path.stat().st_mode for path in masks.iterdir()}
     assert modes == {FILE: stat.S_IFREG, DIRECTORY: stat.S_IFDIR}
+
+
+@pytest.mark.parametrize("what", ["content", "mode", "kind", "link", "entry"])
+def test_masks_that_somebody_changed_are_made_again(tmp_path: Path, what: str) -> None:
+    """What they hold, and what they lead to, would be shown in every sandbox."""
+    masks = Path(make_masks(str(tmp_path)))
+    file, directory = masks / FILE, masks / DIRECTORY
+    if what == "content":
+        file.chmod(0o600)
+        file.write_text("planted")
+        file.chmod(0)
+    elif what == "mode":
+        file.chmod(0o644)
+        directory.chmod(0o755)
+    elif what == "kind":
+        file.unlink()
+        directory.rmdir()
+        file.mkdir()
+        directory.touch()
+    elif what == "link":
+        (tmp_path / "planted").write_text("planted")
+        (tmp_path / "elsewhere").mkdir()
+        file.unlink()
+        directory.rmdir()
+        file.symlink_to(tmp_path / "planted")
+        directory.symlink_to(tmp_path / "elsewhere")
+    else:
+        directory.chmod(0o755)
+        (directory / "planted").mkdir()
+        directory.chmod(0)
+    make_masks(str(tmp_path))
+    assert (file.lstat().st_mode, file.lstat().st_size) == (stat.S_IFREG, 0)
+    assert directory.lstat().st_mode == stat.S_IFDIR
+    directory.chmod(0o755)
+    assert os.listdir(directory) == []
+    assert what != "link" or (tmp_path / "planted").read_text() == "planted"
+
+
+@pytest.mark.parametrize("what", ["socket", "pipe"])
+def test_what_is_more_than_a_file_is_not_given_to_read(host: Host, what: str) -> None:
+    """As on the native back end: a read-only mount does not keep from talking through it."""
+    path = f"{host.home}/{what}"
+    with socket.socket(socket.AF_UNIX) as listening:
+        if what == "socket":
+            listening.bind(path)
+        else:
+            os.mkfifo(path)
+        with pytest.raises(CoopError, match=r"is a socket|neither a file nor a directory"):
+            facts(plan(files__read=(path,)), host, DOCKER)
+
+
+def test_a_protected_path_that_vanishes_is_not_left_unguarded(host: Host) -> None:
+    """When its place is held, it can be missing only because somebody took it away."""
+    wanted = plan(workspace__protect=("sub/kept",))
+    assert f"{host.workspace}/sub/kept" not in facts(wanted, host, DOCKER).kinds
+    with pytest.raises(CoopError, match="sub/kept vanished while the sandbox started"):
+        facts(wanted, host, DOCKER, held=True)
+    Path(host.workspace, "sub/kept").touch()
+    assert facts(wanted, host, DOCKER, held=True).kinds[f"{host.workspace}/sub/kept"] == FILE
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look into every directory")
+def test_a_directory_that_is_locked_is_refused(host: Host) -> None:
+    """The sandbox could open it again, and then nothing in it would be guarded."""
+    locked = Path(host.workspace, ".git")
+    locked.chmod(0)
+    try:
+        with pytest.raises(CoopError, match="cannot be searched, and what is in it cannot be guarded"):
+            facts(plan(), host, DOCKER)
+    finally:
+        locked.chmod(0o755)
 
 
 def test_masks_that_cannot_be_made(tmp_path: Path) -> None:

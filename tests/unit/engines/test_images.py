@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -81,3 +84,62 @@ def test_a_build_is_not_less_isolated_than_the_plan(install: Install) -> None:
     assert "docker would build the image with runc, which gives namespace" in error.message
     assert error.remedy is not None and "default" in error.remedy
     assert shown == []
+
+
+@pytest.mark.parametrize(
+    ("configuration", "expected"),
+    [
+        ('{"config":{"OnBuild":["RUN x"]}}', True),
+        ('{"config":{"onbuild":["RUN x"]}}', True),
+        ('{"Config":{"OnBuild":["RUN x"],"OnBuild":[]}}', True),
+        ('{"config":{"ONBUILD":["RUN x"]},"config":{}}', True),
+        ('{"config":{"OnBuild":null,"Cmd":["OnBuild"]}}', False),
+        ('{"config":{"OnBuild":[]},"history":[{"created_by":"ONBUILD RUN x"}]}', False),
+        ("{}", False),
+    ],
+)
+def test_triggers_are_found_as_engines_read_them(configuration: str, expected: bool) -> None:
+    """Go takes keys in any case, and the parts of an object that is there twice together."""
+    assert images.has_triggers(configuration.encode()) is expected
+
+
+SAVES = PROGRAM.replace("build)", "save) cat {archive} ;;\nbuild)")
+
+
+def archive(path: Path, *members: tuple[str, bytes]) -> Path:
+    """Write an image as `podman save` does."""
+    with tarfile.open(path, "w") as made:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            made.addfile(member, io.BytesIO(content))
+    return path
+
+
+NAME = f"{'0' * 64}.json"
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ([("layer.tar", b"x" * 100_000), (NAME, b'{"config":{}}')], "could not build the image"),
+        ([("layer.tar", b"x"), (NAME, b'{"config":{"OnBuild":["RUN x"]}}')], "has ONBUILD instructions"),
+        ([("layer.tar", b"x")], "cannot be looked at: it has no configuration"),
+        ([(NAME, b"{")], "cannot be looked at: it has no configuration"),
+        ([(NAME, b" " * (5 << 20))], "cannot be looked at: it has no configuration"),
+        ([], "cannot be looked at: it has no configuration"),
+    ],
+    ids=["none", "one", "no configuration", "no JSON", "too large", "empty"],
+)
+def test_podman_is_asked_for_the_image_itself(
+    install: Install, tmp_path: Path, members: list[tuple[str, bytes]], said: str
+) -> None:
+    """It shows no triggers: an image whose configuration cannot be read is refused too."""
+    text = infos.program(infos.PODMAN).split("\n")[2]
+    file = archive(tmp_path / "image.tar", *members)
+    environment = install(podman=SAVES.format(info=text, says="", archive=file))
+    engine = detect(environment, ["podman"])[0].engine
+    facts = Facts(HOST, engine=engine)
+    with pytest.raises(CoopError) as caught:
+        images.ensure(BUILT, facts, environment, lambda _: None, None)
+    assert said in caught.value.message

@@ -1,8 +1,7 @@
 """Commands that a Dockerfile, JSON or a shell could garble, and what each has to leave behind.
 
 Each command writes one file at the root of the image's file system, with no more than a
-POSIX shell and cat. Built as ``setup.run`` of one plan, in this order, they leave all of
-``FILES``; a builder that expands, strips, splits or reads on leaves something else.
+POSIX shell and cat. A builder that expands, strips, splits or reads on leaves something else.
 """
 
 from __future__ import annotations
@@ -82,4 +81,21 @@ HOSTILE = (
     _argument("longest", "#" + "y" * (131_070 - len(_WITNESS.format("longest")))),
 )
 
-FILES = {hostile.name: hostile.content for hostile in HOSTILE}
+# What these do does not depend on where in a command they stand.
+_ANYWHERE = frozenset(
+    (
+        *("single-quotes", "backslashes", "shell-continues", "shell-expands", "not-expanded"),
+        *("default-value", "shift", "json", "template", "html", "percent", "flags"),
+        *("non-ascii", "line-separators"),
+    )
+)
+# For what makes and unmakes the text; to a builder they are the same as the other long ones.
+_OTHER_LONG = frozenset(("long", "long-backslashes", "long-blanks", "long-here", "long-wide"))
+
+
+def for_builders() -> tuple[tuple[str, ...], dict[str, bytes]]:
+    """Return as few commands as pose all the same questions to a builder, and the files that they leave."""
+    alone = [hostile for hostile in HOSTILE if hostile.name not in _ANYWHERE | _OTHER_LONG]
+    together = [hostile for hostile in HOSTILE if hostile.name in _ANYWHERE]
+    commands = ("\n".join(hostile.command for hostile in together), *(hostile.command for hostile in alone))
+    return commands, {hostile.name: hostile.content for hostile in (*together, *alone)}

@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coopfile.language.value_type import BadValue
@@ -47,6 +47,8 @@ _path = st.lists(st.text("12.-^+,$(é", min_size=1, max_size=4), min_size=1, max
 
 
 @given(glob=_globs, path=_path)
+@example(glob="[-^]", path="1")
+@example(glob="[/^-a]", path="]")
 def test_globs(glob: str, path: str) -> None:
     """A regular expression matches what its glob hides, and nothing else."""
     if unicodedata.normalize("NFC", path).upper() == path:

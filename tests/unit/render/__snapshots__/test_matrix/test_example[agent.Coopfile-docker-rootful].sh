@@ -3,7 +3,7 @@
 # plan sha256:c538024d44a22310d1b05bcbfa94b76d26e286fc5b450abfd60104c6058843db
 # GIVES MORE THAN THE PLAN: workspace.protect: 23 protected paths do not exist and can be made: /home/you/shop/.claude/agents, /home/you/shop/.claude/commands, /home/you/shop/.claude/hooks, /home/you/shop/.claude/settings.json, /home/you/shop/.claude/settings.local.json, /home/you/shop/.claude/skills, /home/you/shop/.codex, /home/you/shop/.cursor, /home/you/shop/.devcontainer, /home/you/shop/.envrc, /home/you/shop/.gemini, /home/you/shop/.git/commondir, /home/you/shop/.git/config.worktree, /home/you/shop/.git/modules, /home/you/shop/.gitmodules, /home/you/shop/.husky, /home/you/shop/.idea, /home/you/shop/.mcp.json, /home/you/shop/.vscode, /home/you/shop/Coopfile.local, /home/you/shop/Coopfile.lock, /home/you/shop/deploy.sh, /home/you/shop/infra (instead: `coop run` holds their place meanwhile)
 # GIVES MORE THAN THE PLAN: sandbox.backend: docker is not among the plan's back ends: native, podman (instead: add docker, or render another)
-# weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together (instead: limits.memory bounds them all: they are in memory)
+# weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together, nor for /dev (instead: limits.memory bounds them all: they are in memory)
 # weaker than the plan: session.persist: .claude, .config/claude below the home: thrown away at the end like the rest of it (instead: keep what has to last in the workspace)
 # skipped: /home/you/.local/bin: not on this host
 # skipped: /home/you/.local/share/claude: not on this host
@@ -44,7 +44,7 @@ ANTHROPIC_API_KEY="${ANTHROPIC_API_KEY?}" docker run \
   --tmpfs /var/tmp:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --tmpfs /run:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --tmpfs /home/you:rw,exec,nosuid,nodev,size=536870912,mode=700,uid=1000,gid=1000 \
-  --shm-size 536870912b \
+  --tmpfs /dev/shm:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --mount type=bind,source=/usr,target=/usr,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/etc/ssl/certs,target=/etc/ssl/certs,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/shop,target=/home/you/shop,bind-propagation=rprivate \

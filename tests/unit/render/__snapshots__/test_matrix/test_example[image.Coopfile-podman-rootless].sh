@@ -5,7 +5,8 @@
 # GIVES MORE THAN THE PLAN: setup.network: the build also reaches this machine, its neighbours and metadata services (instead: setup.network = "none")
 # weaker than the plan: limits.memory: not enforced: this podman has no control group for it (instead: a machine with delegated control groups of version 2)
 # weaker than the plan: limits.pids: not enforced: this podman has no control group for it (instead: a machine with delegated control groups of version 2)
-# weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together (instead: limits.memory bounds them all: they are in memory)
+# weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together, nor for /dev (instead: limits.memory bounds them all: they are in memory)
+# weaker than the plan: seccomp: podman's filter of system calls lets user namespaces and key rings through (instead: docker, gVisor, or the native back end)
 # weaker than the plan: session.persist: .claude below the home: thrown away at the end like the rest of it (instead: keep what has to last in the workspace)
 # weaker than the plan: session.caches: apt, cargo, npm, pip: not shared between runs
 # weaker than the plan: session.commit: there is no root file system to commit
@@ -61,13 +62,14 @@ podman run \
   --read-only-tmpfs=false \
   --http-proxy=false \
   --image-volume ignore \
+  --security-opt mask=/proc/acpi:/proc/asound:/proc/kallsyms:/proc/kcore:/proc/keys:/proc/kmsg:/proc/kpagecgroup:/proc/kpagecount:/proc/kpageflags:/proc/latency_stats:/proc/sched_debug:/proc/scsi:/proc/slabinfo:/proc/sysrq-trigger:/proc/timer_list:/proc/vmallocinfo \
   --network none \
   --ulimit core=1:1 \
   --tmpfs /tmp:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --tmpfs /var/tmp:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --tmpfs /run:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --tmpfs /root:rw,exec,nosuid,nodev,size=536870912,mode=700 \
-  --shm-size 536870912b \
+  --tmpfs /dev/shm:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --mount type=bind,source=/home/you/shop,target=/src,bind-propagation=rprivate \
   --mount type=bind,source=/home/you/.local/state/coop/masks/file,target=/src/.env,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/.local/state/coop/masks/directory,target=/src/secrets,bind-propagation=rprivate,readonly \

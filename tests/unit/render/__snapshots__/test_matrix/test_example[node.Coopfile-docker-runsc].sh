@@ -5,10 +5,10 @@
 # GIVES MORE THAN THE PLAN: workspace.protect: 21 protected paths do not exist and can be made: /home/you/shop/.claude/agents, /home/you/shop/.claude/commands, /home/you/shop/.claude/hooks, /home/you/shop/.claude/settings.json, /home/you/shop/.claude/settings.local.json, /home/you/shop/.claude/skills, /home/you/shop/.codex, /home/you/shop/.cursor, /home/you/shop/.devcontainer, /home/you/shop/.envrc, /home/you/shop/.gemini, /home/you/shop/.git/commondir, /home/you/shop/.git/config.worktree, /home/you/shop/.git/modules, /home/you/shop/.gitmodules, /home/you/shop/.husky, /home/you/shop/.idea, /home/you/shop/.mcp.json, /home/you/shop/.vscode, /home/you/shop/Coopfile.local, /home/you/shop/Coopfile.lock (instead: `coop run` holds their place meanwhile)
 # GIVES MORE THAN THE PLAN: setup.network: the build also reaches this machine, its neighbours and metadata services (instead: setup.network = "none")
 # weaker than the plan: session.user: inside, you are user 1000 as outside: this docker is run by root, and shares its ids (instead: a rootless docker)
-# weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together (instead: limits.memory bounds them all: they are in memory)
+# weaker than the plan: limits.pids: not enforced: gVisor does not count its processes (instead: limits.memory bounds them: a process takes memory)
+# weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together, nor for /dev (instead: limits.memory bounds them all: they are in memory)
 # weaker than the plan: session.persist: .claude below the home: thrown away at the end like the rest of it (instead: keep what has to last in the workspace)
 # weaker than the plan: session.caches: npm: not shared between runs
-# weaker than the plan: network.publish: 127.0.0.1:3000:3000, 127.0.0.1:8080:80: not offered on the host
 #
 
 mkdir -p /home/you/.local/state/coop/masks/directory && { [ -e /home/you/.local/state/coop/masks/file ] || : >/home/you/.local/state/coop/masks/file; } \
@@ -16,7 +16,8 @@ mkdir -p /home/you/.local/state/coop/masks/directory && { [ -e /home/you/.local/
 
 docker image inspect localhost/coop/node:6954b8252067e479d5448b14 >/dev/null 2>&1 || docker build \
   --tag localhost/coop/node:6954b8252067e479d5448b14 \
-  --pull=false - <<'DOCKERFILE'
+  --pull=false \
+  --force-rm - <<'DOCKERFILE'
 # Rendered by coop. Each line is a layer; nothing is copied in: docker build - < Dockerfile
 # docker.io/library/node:22-alpine
 FROM docker.io/library/node:22-alpine
@@ -56,12 +57,11 @@ docker run \
   --ulimit core=1:1 \
   --memory 4294967296b \
   --memory-swap 4294967296b \
-  --pids-limit 512 \
   --tmpfs /tmp:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --tmpfs /var/tmp:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --tmpfs /run:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --tmpfs /home/you:rw,exec,nosuid,nodev,size=536870912,mode=700,uid=1000,gid=1000 \
-  --shm-size 536870912b \
+  --tmpfs /dev/shm:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --mount type=bind,source=/home/you/shop,target=/workspace,bind-propagation=rprivate \
   --mount type=bind,source=/home/you/.local/state/coop/masks/file,target=/workspace/.env,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/.local/state/coop/masks/directory,target=/workspace/secrets,bind-propagation=rprivate,readonly \

@@ -3,7 +3,7 @@
 # plan sha256:940a5bc80b4fe876abb87c5dd5d10a7cc656d48dc835afe2db257db18f12175e
 # GIVES MORE THAN THE PLAN: workspace.protect: 22 protected paths do not exist and can be made: /home/you/shop/.claude/agents, /home/you/shop/.claude/commands, /home/you/shop/.claude/hooks, /home/you/shop/.claude/settings.json, /home/you/shop/.claude/settings.local.json, /home/you/shop/.claude/skills, /home/you/shop/.codex, /home/you/shop/.cursor, /home/you/shop/.devcontainer, /home/you/shop/.envrc, /home/you/shop/.gemini, /home/you/shop/.git/commondir, /home/you/shop/.git/config.worktree, /home/you/shop/.git/modules, /home/you/shop/.gitmodules, /home/you/shop/.husky, /home/you/shop/.idea, /home/you/shop/.mcp.json, /home/you/shop/.venv, /home/you/shop/.vscode, /home/you/shop/Coopfile.local, /home/you/shop/Coopfile.lock (instead: `coop run` holds their place meanwhile)
 # weaker than the plan: session.user: inside, you are user 1000 as outside: this docker is run by root, and shares its ids (instead: a rootless docker)
-# weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together (instead: limits.memory bounds them all: they are in memory)
+# weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together, nor for /dev (instead: limits.memory bounds them all: they are in memory)
 # weaker than the plan: session.persist: .claude below the home: thrown away at the end like the rest of it (instead: keep what has to last in the workspace)
 # skipped: /home/you/.cache/pytest-data: not on this host
 #
@@ -35,6 +35,8 @@ docker run \
   --log-driver none \
   --no-healthcheck \
   --network none \
+  --dns 0.0.0.0 \
+  --dns-search . \
   --ulimit core=1:1 \
   --memory 2147483648b \
   --memory-swap 2147483648b \
@@ -44,7 +46,7 @@ docker run \
   --tmpfs /var/tmp:rw,exec,nosuid,nodev,size=1073741824,mode=1777 \
   --tmpfs /run:rw,exec,nosuid,nodev,size=1073741824,mode=1777 \
   --tmpfs /home/you:rw,exec,nosuid,nodev,size=1073741824,mode=700,uid=1000,gid=1000 \
-  --shm-size 1073741824b \
+  --tmpfs /dev/shm:rw,exec,nosuid,nodev,size=1073741824,mode=1777 \
   --mount type=bind,source=/usr,target=/usr,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/etc/ssl/certs,target=/etc/ssl/certs,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/shop,target=/home/you/shop,bind-propagation=rprivate \

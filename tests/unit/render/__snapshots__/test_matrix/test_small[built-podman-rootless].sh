@@ -4,7 +4,8 @@
 # GIVES MORE THAN THE PLAN: workspace.protect: 21 protected paths do not exist and can be made: /home/you/shop/.claude/agents, /home/you/shop/.claude/commands, /home/you/shop/.claude/hooks, /home/you/shop/.claude/settings.json, /home/you/shop/.claude/settings.local.json, /home/you/shop/.claude/skills, /home/you/shop/.codex, /home/you/shop/.cursor, /home/you/shop/.devcontainer, /home/you/shop/.envrc, /home/you/shop/.gemini, /home/you/shop/.git/commondir, /home/you/shop/.git/config.worktree, /home/you/shop/.git/modules, /home/you/shop/.gitmodules, /home/you/shop/.husky, /home/you/shop/.idea, /home/you/shop/.mcp.json, /home/you/shop/.vscode, /home/you/shop/Coopfile.local, /home/you/shop/Coopfile.lock (instead: `coop run` holds their place meanwhile)
 # weaker than the plan: limits.memory: not enforced: this podman has no control group for it (instead: a machine with delegated control groups of version 2)
 # weaker than the plan: limits.pids: not enforced: this podman has no control group for it (instead: a machine with delegated control groups of version 2)
-# weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together (instead: limits.memory bounds them all: they are in memory)
+# weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together, nor for /dev (instead: limits.memory bounds them all: they are in memory)
+# weaker than the plan: seccomp: podman's filter of system calls lets user namespaces and key rings through (instead: docker, gVisor, or the native back end)
 # weaker than the plan: session.persist: .claude below the home: thrown away at the end like the rest of it (instead: keep what has to last in the workspace)
 #
 
@@ -44,13 +45,14 @@ podman run \
   --read-only-tmpfs=false \
   --http-proxy=false \
   --image-volume ignore \
+  --security-opt mask=/proc/acpi:/proc/asound:/proc/kallsyms:/proc/kcore:/proc/keys:/proc/kmsg:/proc/kpagecgroup:/proc/kpagecount:/proc/kpageflags:/proc/latency_stats:/proc/sched_debug:/proc/scsi:/proc/slabinfo:/proc/sysrq-trigger:/proc/timer_list:/proc/vmallocinfo \
   --network none \
   --ulimit core=1:1 \
   --tmpfs /tmp:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --tmpfs /var/tmp:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --tmpfs /run:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --tmpfs /root:rw,exec,nosuid,nodev,size=536870912,mode=700 \
-  --shm-size 536870912b \
+  --tmpfs /dev/shm:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --mount type=bind,source=/home/you/shop,target=/workspace,bind-propagation=rprivate \
   --mount type=bind,source=/home/you/.local/state/coop/masks/file,target=/workspace/.env,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/.local/state/coop/masks/directory,target=/workspace/secrets,bind-propagation=rprivate,readonly \

@@ -4,9 +4,8 @@
 # GIVES MORE THAN THE PLAN: network.mode: docker's own network also reaches this machine, its neighbours and metadata services (instead: network.mode = "none")
 # GIVES MORE THAN THE PLAN: workspace.protect: 21 protected paths do not exist and can be made: /home/you/shop/.claude/agents, /home/you/shop/.claude/commands, /home/you/shop/.claude/hooks, /home/you/shop/.claude/settings.json, /home/you/shop/.claude/settings.local.json, /home/you/shop/.claude/skills, /home/you/shop/.codex, /home/you/shop/.cursor, /home/you/shop/.devcontainer, /home/you/shop/.envrc, /home/you/shop/.gemini, /home/you/shop/.git/commondir, /home/you/shop/.git/config.worktree, /home/you/shop/.git/modules, /home/you/shop/.gitmodules, /home/you/shop/.husky, /home/you/shop/.idea, /home/you/shop/.mcp.json, /home/you/shop/.vscode, /home/you/shop/Coopfile.local, /home/you/shop/Coopfile.lock (instead: `coop run` holds their place meanwhile)
 # weaker than the plan: session.user: inside, you are user 1000 as outside: this docker is run by root, and shares its ids (instead: a rootless docker)
-# weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together (instead: limits.memory bounds them all: they are in memory)
+# weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together, nor for /dev (instead: limits.memory bounds them all: they are in memory)
 # weaker than the plan: session.persist: .claude below the home: thrown away at the end like the rest of it (instead: keep what has to last in the workspace)
-# weaker than the plan: network.publish: 127.0.0.1:3000:3000, 127.0.0.1:8080:80, [::1]:1:2: not offered on the host
 #
 
 mkdir -p /home/you/.local/state/coop/masks/directory && { [ -e /home/you/.local/state/coop/masks/file ] || : >/home/you/.local/state/coop/masks/file; } \
@@ -47,7 +46,7 @@ docker run \
   --tmpfs /var/tmp:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --tmpfs /run:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --tmpfs /home/you:rw,exec,nosuid,nodev,size=536870912,mode=700,uid=1000,gid=1000 \
-  --shm-size 536870912b \
+  --tmpfs /dev/shm:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --mount type=bind,source=/usr,target=/usr,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/etc/ssl/certs,target=/etc/ssl/certs,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/shop,target=/workspace,bind-propagation=rprivate \
