@@ -40,6 +40,9 @@ if [ -d /dev/net ]; then
     mount -t tmpfs -o mode=755 tmpfs /dev/net
     mknod -m 666 /dev/net/tun c 10 200
 fi
+# Runtimes give a container's user its streams: not the machine's own /dev/null.
+mknod -m 666 /run/null c 1 3
+mount --bind /run/null /dev/null
 printf 'tester:x:%s:%s::/:/bin/sh\n' "$1" "$2" >>/etc/passwd
 printf 'tester:x:%s:\ncoop-docker:x:%s:\n' "$2" "$3" >>/etc/group
 printf 'tester:%s:65536\n' "$4" | tee /etc/subuid >/etc/subgid
