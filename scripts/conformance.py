@@ -80,8 +80,7 @@ def _print(table: dict[str, Verdicts]) -> int:
             if difference is None:
                 notes.append(f"{name}: {probe}: {verdict!r}, not {expected!r}")
             else:
-                key = f" ({difference.weakening})" if difference.weakening else ""
-                notes.append(f"{name}: {probe}: {verdict}: {difference.why}{key}")
+                notes.append(f"{name}: {probe}: {verdict}: {difference.why} ({difference.weakening})")
         print(
             probe.ljust(wide),
             *(cell.ljust(len(name)) for cell, name in zip(cells, names, strict=True)),
@@ -92,9 +91,7 @@ def _print(table: dict[str, Verdicts]) -> int:
 
 
 def _cell(difference: Difference | None) -> str:
-    if difference is None:
-        return "DIFFERS"
-    return "listed" if difference.weakening else "differs"
+    return "DIFFERS" if difference is None else "listed"
 
 
 if __name__ == "__main__":

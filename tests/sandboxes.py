@@ -494,7 +494,8 @@ def actor(request: pytest.FixtureRequest, workshop: Workshop) -> Actor:
 
 @pytest.fixture
 def project(actor: Actor) -> Iterator[Project]:
-    """Yield a fresh project of the actor's."""
+    """Yield a fresh project of the actor's, on the native back end only: tests/containers has the others."""
     made = Project(actor)
+    made.environment["COOP_SANDBOX_BACKEND"] = "native"
     yield made
     made.close()

@@ -13,10 +13,11 @@ from coopfile.plan.bind import expand
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from coopfile.cli.options import RunOptions
     from coopfile.engines.run import Place
+    from coopfile.errors import CoopError
     from coopfile.find import Project
     from coopfile.plan.bind import Weakening
     from coopfile.plan.model import Plan
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from coopfile.render.facts import Engine
 
 # Weaker in every container, or in every one of an engine's; `coop status` tells.
-_ALWAYS = ("limits.tmp", "proc", "seccomp", "session.persist")
+_ALWAYS = ("limits.tmp", "proc", "sandbox.backend", "seccomp", "session.persist")
 _WIDEST = 400  # characters of a line of progress
 _NOT_ISOLATED = "NOT SANDBOXED: no back end can enforce the plan, and sandbox.fallback is host"
 
@@ -35,11 +36,11 @@ def run_elsewhere(
     options: RunOptions,
     timeout: float | None,
     *,
-    without: Sequence[str] = (),
+    without: Mapping[str, CoopError] | None = None,
 ) -> int:
     """Choose a back end, run the command on it, and return the exit status.
 
-    ``without`` names back ends that do not work here.
+    ``without`` holds back ends that do not work here, and why.
     """
     where = place(plan, project)
     choice = choose(plan, where.environment, without=without)

@@ -93,14 +93,14 @@ def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float
             outcome = run(prepared, timeout=timeout)
         finally:
             running.leave(announced)
-    except CoopError:
+    except CoopError as error:
         if plan.sandbox.backend == ("native",) and plan.sandbox.fallback == "refuse":
             raise
         from coopfile.cli.elsewhere import native_is_impossible, run_elsewhere
 
         if not native_is_impossible():
             raise
-        return run_elsewhere(plan, project, options, timeout, without=("native",))
+        return run_elsewhere(plan, project, options, timeout, without={"native": error})
     for note in outcome.notes:
         say(note)
     return outcome.status

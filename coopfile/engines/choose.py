@@ -76,10 +76,12 @@ def wanted(plan: Plan) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def choose(plan: Plan, environment: Mapping[str, str], *, without: Sequence[str] = ()) -> Choice:
+def choose(
+    plan: Plan, environment: Mapping[str, str], *, without: Mapping[str, CoopError] | None = None
+) -> Choice:
     """Return the first back end that is there and gives what the plan asks for.
 
-    ``without`` names back ends that turned out not to work. Raises NoBackendError,
+    ``without`` holds back ends that turned out not to work, and why. Raises NoBackendError,
     unless the plan falls back to the host.
     """
     tried = []
@@ -92,13 +94,19 @@ def choose(plan: Plan, environment: Mapping[str, str], *, without: Sequence[str]
     raise NoBackendError(tried)
 
 
-def survey(plan: Plan, environment: Mapping[str, str], *, without: Sequence[str] = ()) -> tuple[Tried, ...]:
+def survey(
+    plan: Plan, environment: Mapping[str, str], *, without: Mapping[str, CoopError] | None = None
+) -> tuple[Tried, ...]:
     """Look at every back end that the plan takes, in order of preference."""
     return look(plan, wanted(plan), environment, without=without)
 
 
 def look(
-    plan: Plan, names: Sequence[str], environment: Mapping[str, str], *, without: Sequence[str] = ()
+    plan: Plan,
+    names: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    without: Mapping[str, CoopError] | None = None,
 ) -> tuple[Tried, ...]:
     """Look at the named back ends, whether or not the plan takes them."""
     # What no engine of that name will do with the plan need not be asked whether it is there.
@@ -109,8 +117,8 @@ def look(
     for name in names:
         if name in refused:
             tried.append(refused[name])
-        elif name in without:
-            tried.append(Tried(name, None, "it does not work on this machine", "coop status"))
+        elif without and name in without:
+            tried.append(Tried(name, None, without[name].message, without[name].remedy))
         elif name == NATIVE:
             tried.append(_native(plan))
         elif name in found:

@@ -149,6 +149,7 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
             *weakened,
             *_limits(plan, engine, limits, runtime),
             *_unfiltered(engine, runtime),
+            *_own_view(engine),
             *_unmasked(engine, runtime, launch.uid),
             *(item for item in unkept(plan) if item.key != "network.publish" or plan.network.mode != "veth"),
         ),
@@ -367,6 +368,17 @@ def _unmasked(engine: Engine, runtime: str | None, uid: int) -> list[Weakening]:
         return []
     text = "files of root's that tell about this machine's memory can be read, such as slabinfo"
     return [Weakening("proc", text, "run coop as an ordinary user, or podman or the native back end")]
+
+
+def _own_view(engine: Engine) -> list[Weakening]:
+    """Return what every container of an engine has beside the plan, none of which is of the host."""
+    if engine.name == "apple":
+        return []
+    text = (
+        "beside the plan there are the engine's own /sys, names in /dev and /etc, variables such as "
+        "HOSTNAME, and system calls that the native back end denies: docs/backends.md"
+    )
+    return [Weakening("sandbox.backend", text, "the native back end")]
 
 
 def _literals(launch: Launch) -> tuple[tuple[str, str], ...]:

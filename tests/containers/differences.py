@@ -1,4 +1,4 @@
-"""Where a back end differs from native, and why: a weakening that `coop status` lists, or no promise at all.
+"""Where a back end differs from native, and why: every row is a weakening that `coop status` lists.
 
 The table is of what may differ. Newer engines and other kernels differ less.
 """
@@ -21,15 +21,15 @@ NO_CGROUPS = ("docker-rootless", "podman-rootless")
 class Difference(NamedTuple):
     """One probe's other verdict, a regular expression, on some back ends.
 
-    ``weakening`` is the key that `coop status` lists there for it, given ``coopfile``;
-    without one, ``why`` says why that is no promise of a plan.
+    ``weakening`` is the key that `coop status` lists there for it, given ``coopfile``:
+    ``sandbox.backend`` is for what every container of an engine has beside the plan.
     """
 
     probe: str
     backends: tuple[str, ...]
     verdict: str
     why: str
-    weakening: str | None = None
+    weakening: str = "sandbox.backend"
     coopfile: str = ""
 
 

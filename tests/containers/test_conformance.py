@@ -64,7 +64,7 @@ def test_a_back_end_behaves_like_native(engines: Engines, name: str, scenario: s
         difference = explained(probe, name, verdict)
         if difference is None:
             problems.append(f"{probe}: {verdict!r}, not {expected[probe]!r}. {SENTENCES[probe]}")
-        elif difference.weakening and difference.weakening not in listed(engines, name, difference.coopfile):
+        elif difference.weakening not in listed(engines, name, difference.coopfile):
             problems.append(f"{probe}: `coop status` does not list {difference.weakening}")
     assert not problems, "\n".join([name, *problems])
 

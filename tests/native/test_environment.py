@@ -92,7 +92,7 @@ def test_secret_is_not_stored(project: Project) -> None:
     for _ in range(2):
         assert project.output("echo $TOKEN", environment={"HOST_TOKEN": secret}) == secret
     files = [path for path in project.home.rglob("*") if path.is_file()]
-    assert sorted(path.parent.name for path in files) == ["approvals", "plans"]
+    assert sorted(path.parent.name for path in files) == ["approvals", "plans", "running"]
     assert not [path for path in files if secret.encode() in path.read_bytes()]
 
 

@@ -174,7 +174,7 @@ def test_not_available_yet(project: Project, mode: str) -> None:
     project.coopfile(f'network.mode = "{mode}"\n')
     result = project.run("true")
     assert result.status == 125
-    assert f'network.mode = "{mode}"' in result.err and '"none" or "host"' in result.err
+    assert f'native: network.mode = "{mode}": it has "none" and "host"' in result.err
 
 
 @pytest.mark.parametrize("family", ["AF_PACKET", "AF_VSOCK", "AF_ALG", "AF_CAN", "AF_TIPC", "AF_BLUETOOTH"])

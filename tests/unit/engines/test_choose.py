@@ -9,6 +9,7 @@ import pytest
 
 from coopfile.engines import choose
 from coopfile.engines.choose import NoBackendError, survey, wanted
+from coopfile.errors import CoopError
 from coopfile.plan.model import Plan
 from tests.unit.engines import infos
 from tests.unit.plan.samples import PLAN, with_leaf
@@ -130,9 +131,10 @@ def test_what_is_refused(install: Install, given: Plan, programs: dict[str, str]
 def test_what_failed_is_not_tried_again(install: Install) -> None:
     """After native turned out not to work, the next one is chosen."""
     environment = install(docker=DOCKER_PLAIN)
-    assert choose.choose(TOOLS, environment, without=("native",)).name == "docker"
-    (tried,) = survey(plan(TOOLS, backend=("native",)), environment, without=("native",))
-    assert (tried.choice, tried.why) == (None, "it does not work on this machine")
+    failed = {"native": CoopError("no namespaces here")}
+    assert choose.choose(TOOLS, environment, without=failed).name == "docker"
+    (tried,) = survey(plan(TOOLS, backend=("native",)), environment, without=failed)
+    assert (tried.choice, tried.why) == (None, "no namespaces here")
 
 
 @pytest.mark.parametrize(
