@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from coopfile.plan.model import Plan
 
 NATIVE, HOST = "native", "host"
+_ENGINE = "install Docker or Podman"
 # What `auto` stands for, in order: design section 6.
 _AUTO = {
     "linux": (NATIVE, "docker", "podman"),
@@ -132,11 +133,16 @@ def _native(plan: Plan) -> Tried:
     if system() != "linux":
         return Tried(NATIVE, None, "it needs Linux")
     if is_built(plan):
-        return Tried(NATIVE, None, "packages, setup and agent: it cannot build them into an image yet")
+        return Tried(
+            NATIVE, None, "packages, setup and agent: it cannot build them into an image yet", _ENGINE
+        )
     if plan.network.mode not in ("none", HOST):
-        return Tried(NATIVE, None, f'network.mode = "{plan.network.mode}": it has "none" and "host"')
+        why = f'network.mode = "{plan.network.mode}": it has "none" and "host"'
+        return Tried(NATIVE, None, why, 'network.mode = "none"')
     if plan.sandbox.runtime is not None:
-        return Tried(NATIVE, None, f"sandbox.runtime = {plan.sandbox.runtime}: it has no OCI runtimes")
+        return Tried(
+            NATIVE, None, f"sandbox.runtime = {plan.sandbox.runtime}: it has no OCI runtimes", _ENGINE
+        )
     if plan.sandbox.min_isolation != NAMESPACE:
         return Tried(
             NATIVE, None, f"min_isolation = {plan.sandbox.min_isolation}: it isolates with namespaces"
