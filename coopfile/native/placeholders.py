@@ -17,6 +17,7 @@ import errno
 import fcntl
 import os
 import stat
+import time
 
 from coopfile.errors import CoopError
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 MODE = stat.S_ISVTX | 0o555
 _FILE_MODE = stat.S_ISVTX | 0o444
 _CONTENTS: dict[tuple[str, ...], bytes] = {(".git", "commondir"): b".\n"}
-_TRIES = 100
+_TRIES = 1000
+_PAUSE = 0.002  # seconds between two of them
 
 
 def is_placeholder(status: os.stat_result) -> bool:
@@ -144,8 +146,9 @@ class Placeholders:
                 return
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
+            except BlockingIOError:  # the last one out is just removing it, and may have to wait for a processor
                 os.close(descriptor)
+                time.sleep(_PAUSE)
                 continue
             status = os.fstat(descriptor)
             if status.st_nlink and _marked(status):
