@@ -146,7 +146,8 @@ class Placeholders:
                 return
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:  # the last one out is just removing it, and may have to wait for a processor
+            except BlockingIOError:
+                # The last one out is just removing it, and may have to wait for a processor.
                 os.close(descriptor)
                 time.sleep(_PAUSE)
                 continue
