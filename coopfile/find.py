@@ -71,6 +71,11 @@ class Directories(Record):
     state: str
     data: str
 
+    @property
+    def rootfs(self) -> str:
+        """The store of root file systems."""
+        return self.data + "/rootfs"
+
 
 def directories(environment: Mapping[str, str]) -> Directories:
     """Return coop's own directories; relative values of the variables do not count."""

@@ -25,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Collect, and say how much was freed."""
-    store = Store(directories(os.environ).data + "/rootfs")
+    store = Store(directories(os.environ).rootfs)
     freed = store.collect(dry_run=options.dry_run)
     if options.json:
         stages = [{"key": stage.key, "kind": stage.kind, "size": stage.size} for stage in freed.stages]

@@ -140,7 +140,7 @@ def _prepare(options: argparse.Namespace) -> int:
     from coopfile.cli.run import require_approval, say
     from coopfile.compiling import compile_project
     from coopfile.find import directories
-    from coopfile.render.images import is_built
+    from coopfile.plan.model import is_built
     from coopfile.rootfs import base
     from coopfile.rootfs.store import Store
 
@@ -160,7 +160,7 @@ def _prepare(options: argparse.Namespace) -> int:
             "packages, setup and agent: the native back end cannot build them into an image yet",
             "coop run builds them with Docker or Podman",
         )
-    store = Store(directories(os.environ).data + "/rootfs")
+    store = Store(directories(os.environ).rootfs)
     _, keys = base.build(plan, store, place(plan, compiled.project).environment, tell)
     store.use(compiled.project.root, keys)
     tell(f"{plan.base.image} is ready")

@@ -171,7 +171,7 @@ def prepare(plan: Plan, project: Project, command: tuple[str, ...]) -> Prepared:
     from coopfile.rootfs import base
     from coopfile.rootfs.store import Store
 
-    found = base.find(plan, Store(directories(os.environ).data + "/rootfs"))
+    found = base.find(plan, Store(directories(os.environ).rootfs))
     environment = {"PATH": base.PATH, **dict(found.environment), **launch.environment}
     return runner.prepare(launch.replace(environment=environment), inputs, private, found.layers)
 
@@ -236,7 +236,7 @@ def _is_native(plan: Plan) -> bool:
 
 
 def _has_layers(plan: Plan) -> bool:
-    from coopfile.render.images import is_built
+    from coopfile.plan.model import is_built
 
     return not is_built(plan)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from coopfile.engines.collect import system
 from coopfile.engines.detect import ISOLATION, NAMES, NAMESPACE, USERSPACE_KERNEL, Found, detect, isolation
 from coopfile.errors import CoopError
+from coopfile.plan.model import is_built
 from coopfile.record import Record
 from coopfile.render.container import refuse, wider_network
 from coopfile.render.facts import Engine
-from coopfile.render.images import is_built
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

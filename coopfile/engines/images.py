@@ -13,8 +13,9 @@ from coopfile.engines.call import Call, EngineError, ask, must, shown
 from coopfile.engines.detect import ISOLATION, isolation
 from coopfile.engines.timeouts import BUILD, IMPORT, PULL
 from coopfile.errors import CoopError
+from coopfile.plan.model import is_built
 from coopfile.render import docker
-from coopfile.render.images import is_built, reference, tools_archive
+from coopfile.render.images import reference, tools_archive
 from coopfile.render.stages import stages
 
 TYPE_CHECKING = False

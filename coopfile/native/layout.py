@@ -26,7 +26,7 @@ from coopfile.native.operations import (
     Write,
 )
 from coopfile.native.sources import resolve
-from coopfile.plan.bind import fences, guarded, inside
+from coopfile.plan.bind import fences, guarded, inside, parents
 from coopfile.plan.hosttools import DEVICES, ETC, PROC_MASKED, SCRATCH, TOOLS
 from coopfile.record import Record
 
@@ -156,7 +156,7 @@ def _etc(launch: Launch) -> list[Operation]:
             os.lstat(real)
         except OSError:
             continue
-        for parent in _parents(path):
+        for parent in parents(path):
             if parent not in made:
                 made.add(parent)
                 operations.append(Directory(parent))
@@ -179,12 +179,6 @@ def _etc(launch: Launch) -> list[Operation]:
         if os.path.exists(real):
             operations.append(Tool(real, "/etc/resolv.conf"))
     return operations
-
-
-def _parents(path: str) -> list[str]:
-    """Return the directories above a path, the outermost first, without the root."""
-    parts = path.split("/")[1:-1]
-    return ["/" + "/".join(parts[: number + 1]) for number in range(len(parts))]
 
 
 def devices() -> list[Operation]:

@@ -207,6 +207,12 @@ def inside(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip("/") + "/")
 
 
+def parents(path: str) -> list[str]:
+    """Return the directories above a path, the outermost first, without the root."""
+    parts = path.split("/")[1:-1]
+    return ["/" + "/".join(parts[: number + 1]) for number in range(len(parts))]
+
+
 def _check_workspace(host: Host) -> None:
     if inside(host.home, host.workspace):
         raise CoopError(

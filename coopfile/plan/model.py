@@ -204,6 +204,13 @@ def _item(key: str, value: Any) -> Any:
     return tuple(record(**item) for item in value) if many else record(**value)
 
 
+def is_built(plan: Plan) -> bool:
+    """Tell whether a plan's image has to be built from a Dockerfile first."""
+    packages = plan.packages
+    lists = (getattr(packages, manager) for manager in packages._fields)
+    return bool(any(lists) or plan.setup.run or plan.agent.install)
+
+
 def leaf(plan: Plan, key: str) -> Any:
     """Return the value at a dotted key of the settings table, such as ``network.mode``."""
     value: Any = plan

@@ -8,6 +8,8 @@ import io
 import tarfile
 
 from coopfile.errors import CoopError
+from coopfile.plan.bind import parents
+from coopfile.plan.model import is_built
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,13 +19,6 @@ if TYPE_CHECKING:
     from coopfile.render.facts import Entry, Facts
 
 TOOLS = "localhost/coop-tools"
-
-
-def is_built(plan: Plan) -> bool:
-    """Tell whether a plan's image has to be built from a Dockerfile first."""
-    packages = plan.packages
-    lists = (getattr(packages, manager) for manager in packages._fields)
-    return bool(any(lists) or plan.setup.run or plan.agent.install)
 
 
 def reference(plan: Plan, facts: Facts) -> str:
@@ -56,7 +51,7 @@ def tools_archive(tools: Sequence[Entry]) -> bytes:
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as tar:
         made = {""}
         for entry in tools:
-            for parent in _parents(entry.path):
+            for parent in parents(entry.path):
                 if parent not in made:
                     made.add(parent)
                     tar.addfile(_member(parent, tarfile.DIRTYPE, 0o755))
@@ -77,11 +72,6 @@ def tools_archive(tools: Sequence[Entry]) -> bytes:
             elif entry.kind != "bind":
                 raise CoopError(f"{entry.path}: {entry.kind} is no kind of entry of a root file system")
     return gzip.compress(raw.getvalue(), mtime=0)
-
-
-def _parents(path: str) -> list[str]:
-    parts = path.split("/")[1:-1]
-    return ["/" + "/".join(parts[: number + 1]) for number in range(len(parts))]
 
 
 def _member(path: str, kind: bytes, mode: int) -> tarfile.TarInfo:

@@ -7,12 +7,13 @@ import hashlib
 from coopfile.errors import CoopError
 from coopfile.plan.bind import Weakening, inside
 from coopfile.plan.canonical import digest
+from coopfile.plan.model import is_built
 from coopfile.record import Record
 from coopfile.render import apple, apple_images, docker, windows
 from coopfile.render.apple_images import Step
 from coopfile.render.container import container
 from coopfile.render.dockerfile import dockerfile
-from coopfile.render.images import is_built, tools_archive
+from coopfile.render.images import tools_archive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

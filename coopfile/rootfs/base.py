@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from contextlib import closing
 
 from coopfile.errors import CoopError
@@ -85,6 +83,9 @@ def _fetch(
     image: ImageReference, directory: str, environment: Mapping[str, str], tell: Callable[[str], None]
 ) -> Mapping[str, Any]:
     """Download an image's layers beside a directory and unpack them into it."""
+    import shutil
+    import tempfile
+
     from coopfile.rootfs.download import fetch_all
     from coopfile.rootfs.layers import Layer
     from coopfile.rootfs.owners import SINGLE
