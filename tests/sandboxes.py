@@ -402,6 +402,7 @@ class Workshop:
         if new:
             base.mkdir(0o755)
             base.chmod(0o755)
+            _give_podman_a_store(base)
         actor = Actor(name, uid, gid, base, self._install())
         actor.own(base)
         actor._made = len(list(base.iterdir()))
@@ -459,6 +460,12 @@ def _dependencies(*names: str) -> list[importlib.metadata.Distribution]:
     return list(found.values())
 
 
+def _give_podman_a_store(base: Path) -> None:
+    """Write a storage.conf: with its own `podman info` leaves a mount on the host, which others' tests count."""
+    places = f'runroot = "{base}/containers/run"\ngraphroot = "{base}/containers/store"\n'
+    (base / "storage.conf").write_text(f'[storage]\ndriver = "vfs"\n{places}')
+
+
 def _free_uid() -> int:
     """Return a uid without an account, another one for every worker of pytest-xdist."""
     worker = re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "")) or "0"
@@ -497,5 +504,6 @@ def project(actor: Actor) -> Iterator[Project]:
     """Yield a fresh project of the actor's, on the native back end only: tests/containers has the others."""
     made = Project(actor)
     made.environment["COOP_SANDBOX_BACKEND"] = "native"
+    made.environment["CONTAINERS_STORAGE_CONF"] = str(actor.base / "storage.conf")
     yield made
     made.close()
