@@ -7,7 +7,7 @@ PYTEST := $(PYTHON_IN) -m pytest
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-run setup-system demo test check lint types unit kernel containers conformance wheel \
-        pythons bench docs format clean
+        pythons bench realjob docs format clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,8 +44,11 @@ wheel: setup ## build the wheel and run coop from it
 pythons: ## unit and wheel tests on every CPython of this machine
 	@scripts/pythons.sh
 
-bench: setup-run ## measure coop run beside bubblewrap, podman, docker, runsc and srt
+bench: setup-run ## measure coop run, and having images, beside bubblewrap, podman, docker, runsc, srt and tar
 	@$(PYTHON_IN) -m bench
+
+realjob: setup ## as root, with Debian's mirror and PyPI: build a Debian without rights, run a project's tests in it
+	@$(PYTHON_IN) scripts/realjob.py
 
 docs: setup ## write schema/ and docs/reference.md again from the table of settings
 	$(PYTHON_IN) scripts/reference.py

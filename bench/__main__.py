@@ -1,56 +1,85 @@
-"""Measure ``coop run -- true`` beside its peers, interleaved, and print one table."""
+"""Measure coop beside its peers, interleaved: its runs in one table, how it gets images in others."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from bench import measure, subjects
+from bench import images, measure, pulls, subjects
 from bench.measure import RunError, Subject, Timing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    Subjects = Sequence[tuple[str, Callable[[subjects.Place], Subject]]]
+    Skipped = list[tuple[str, str]]
+
+_PULLS = 3  # rounds of what takes seconds
 
 
 def main() -> int:
-    """Run the measurement; 0 whatever the figures say, 1 when nothing could be measured."""
+    """Run the measurements; 0 whatever the figures say, 1 when nothing could be measured."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("-n", type=int, default=20, metavar="RUNS", help="runs of each, 1 to 200 (20)")
     parser.add_argument("--only", metavar="NAMES", help="a comma-separated choice: python,coop,bubblewrap")
+    parser.add_argument("--no-images", action="store_true", help="leave out what needs an image to be made")
+    parser.add_argument("--disk", action="store_true", help="images on an ext4 of their own, not on a tmpfs")
     options = parser.parse_args()
     count = min(max(options.n, 1), 200)
-    wanted = options.only.split(",") if options.only else [name for name, _ in subjects.SUBJECTS]
+    wanted = options.only.split(",") if options.only else None
 
+    _say(f"{os.cpu_count()} processors, load before: {' '.join(f'{load:.2f}' for load in os.getloadavg())}")
     here = os.getcwd()
     with subjects.a_place() as place:
         try:
-            timings, skipped = _measure(place, wanted, count)
+            found = _all(place, count, wanted, options.disk, not options.no_images)
         finally:
             os.chdir(here)  # the place is about to go
-    if not timings:
-        sys.stdout.write("nothing could be measured\n")
-    else:
-        sys.stdout.write("\n".join(table(timings, count)) + "\n")
-    for name, reason in skipped:
-        sys.stdout.write(f"  {name:<11}skipped: {reason}\n")
-    sys.stdout.write("".join(f"  {line}\n" for line in budget(timings)))
-    return 0 if timings else 1
+    return 0 if found else 1
+
+
+def _all(
+    place: subjects.Place, count: int, wanted: Sequence[str] | None, disk: bool, with_images: bool
+) -> bool:
+    """Measure everything; tell whether anything could be."""
+    registry = None
+    more: Subjects = ()
+    if with_images:
+        fresh, where = place.cleanup.enter_context(pulls.file_system(place, disk))
+        try:
+            registry = place.cleanup.enter_context(images.registry(os.path.join(place.scratch, "registry")))
+            more = pulls.kept(place, fresh, registry.images[0][1])
+        except subjects.UnavailableError as reason:
+            _say(f"images are left out: {reason}")
+    timings, skipped = _measure(place, (*subjects.SUBJECTS, *more), wanted, count)
+    _report(table(timings, f"{count} interleaved runs of each", ("python", "coop")), skipped, budget(timings))
+    found = bool(timings)
+    for name, reference, layers in registry.images if registry else ():
+        size = sum(os.path.getsize(layer) for layer in layers) / 1e6
+        rounds = min(count, _PULLS)
+        timings, skipped = _measure(place, pulls.pulls(fresh, reference, layers), wanted, rounds)
+        title = f"{rounds} interleaved pulls of image {name} ({len(layers)} layers, {size:.0f} MB) to {where}"
+        _report(table(timings, title, ("tar", "podman")), skipped, pull_budget(timings))
+        found = found or bool(timings)
+    return found
 
 
 def _measure(
-    place: subjects.Place, wanted: Sequence[str], count: int
-) -> tuple[list[Timing], list[tuple[str, str]]]:
+    place: subjects.Place, known: Subjects, wanted: Sequence[str] | None, count: int
+) -> tuple[list[Timing], Skipped]:
     ready: list[Subject] = []
-    skipped: list[tuple[str, str]] = []
+    skipped: Skipped = []
     log_path = os.path.join(place.scratch, "log")
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        for name, prepare in subjects.SUBJECTS:
-            if name not in wanted:
+        for name, prepare in known:
+            if wanted is not None and name not in wanted:
                 continue
             before = os.path.getsize(log_path)
             try:
                 subject = prepare(place)
-                for _ in range(2):  # warm-up: caches of files, and coop's plan
+                for _ in range(1 if subject.reset else 2):  # warm-up: caches of files, and coop's plan
                     measure.run_once(subject, log)
             except subjects.UnavailableError as reason:
                 skipped.append((name, str(reason)))
@@ -66,42 +95,76 @@ def _measure(
         os.close(log)
 
 
-def table(timings: Sequence[Timing], count: int) -> list[str]:
-    """Return the table's lines: milliseconds per run, and each median as a multiple of coop's."""
+def table(timings: Sequence[Timing], title: str, against: Sequence[str]) -> list[str]:
+    """Return the table's lines: milliseconds per run, and each median as a multiple of some subjects'."""
+    if not timings:
+        return [f"{title}: nothing could be measured"]
     medians = {timing.subject.name: timing.median for timing in timings}
+    ratios = "".join(f"{'÷ ' + name:>10}" for name in against)
     lines = [
-        f"{count} interleaved runs of each, whole process, ms",
+        f"{title}, whole process, ms",
         "",
-        f"  {'':<11}{'command':<20}{'median':>8}{'min':>8}{'max':>8}{'÷ python':>10}{'÷ coop':>8}",
+        f"  {'':<11}{'command':<20}{'median':>8}{'min':>8}{'max':>8}{ratios}",
     ]
     for timing in timings:
-        ratios = [
-            f"{timing.median / medians[base]:.2f}" if base in medians else "-" for base in ("python", "coop")
-        ]
+        ratios = "".join(
+            f"{timing.median / medians[name]:>10.2f}" if name in medians else f"{'-':>10}" for name in against
+        )
         lines.append(
             f"  {timing.subject.name:<11}{timing.subject.what:<20}{timing.median:>8.1f}"
-            f"{min(timing.runs):>8.1f}{max(timing.runs):>8.1f}{ratios[0]:>10}{ratios[1]:>8}"
+            f"{min(timing.runs):>8.1f}{max(timing.runs):>8.1f}{ratios}"
         )
     return lines
 
 
 def budget(timings: Sequence[Timing]) -> list[str]:
-    """Return one line per promise that this run can judge."""
+    """Return one line per promise about runs that this measurement can judge."""
     medians = {timing.subject.name: timing.median for timing in timings}
     lines = []
-    if {"coop", "python", "bubblewrap"} <= medians.keys():
-        allowed = 1.5 * medians["python"] + 1.5 * medians["bubblewrap"]
-        ratio = medians["coop"] / allowed
-        lines.append(
-            f"budget: coop ≤ 1.5 python + 1.5 bubblewrap = {allowed:.1f} ms: "
-            f"{ratio:.2f} of it, {'kept' if ratio <= 1 else 'exceeded'}"
-        )
+    for name, what in (("coop", "coop"), ("image", "coop on an image")):
+        if {name, "python", "bubblewrap"} <= medians.keys():
+            allowed = 1.5 * medians["python"] + 1.5 * medians["bubblewrap"]
+            bound = f"{what} ≤ 1.5 python + 1.5 bubblewrap = {allowed:.1f} ms"
+            lines.append(_at_most(bound, medians[name] / allowed))
     for name, factor in (("podman", 5), ("docker", 8), ("srt", 12)):
         if {"coop", name} <= medians.keys():
             ratio = medians[name] / medians["coop"]
             verdict = "kept" if ratio >= factor else "missed"
             lines.append(f"budget: {factor} × faster than {name}: {ratio:.1f} ×, {verdict}")
-    return ["", *lines] if lines else []
+    if {"coop", "proxy"} <= medians.keys():
+        lines.append(_at_most("coop with a proxy ≤ 1.2 coop run", medians["proxy"] / (1.2 * medians["coop"])))
+    if {"coop", "init"} <= medians.keys():
+        lines.append(_at_most("coop init, all there ≤ 2 coop run", medians["init"] / (2 * medians["coop"])))
+    return lines
+
+
+def pull_budget(timings: Sequence[Timing]) -> list[str]:
+    """Return one line per promise about fetching images that this measurement can judge."""
+    medians = {timing.subject.name: timing.median for timing in timings}
+    return [
+        _at_most(f"coop ≤ {factor:g} {name}", medians["coop"] / (factor * medians[name]))
+        for name, factor in (("podman", 0.6), ("tar", 1.3))
+        if {"coop", name} <= medians.keys()
+    ]
+
+
+def _at_most(bound: str, part: float) -> str:
+    return f"budget: {bound}: {part:.2f} of it, {'kept' if part <= 1 else 'exceeded'}"
+
+
+def _report(lines: Sequence[str], skipped: Skipped, promises: Sequence[str]) -> None:
+    _say("")
+    for line in lines:
+        _say(line)
+    for name, reason in skipped:
+        _say(f"  {name:<11}skipped: {reason}")
+    for line in ["", *promises] if promises else []:
+        _say(f"  {line}".rstrip())
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

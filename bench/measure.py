@@ -7,7 +7,7 @@ import select
 import signal
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from coopfile.errors import CoopError
 from coopfile.record import Record
@@ -16,13 +16,17 @@ TIMEOUT = 60.0
 
 
 class Subject(Record):
-    """A command to measure: ``argv`` begins with an absolute path and runs in ``directory``."""
+    """A command to measure: ``argv`` begins with an absolute path and runs in ``directory``.
+
+    ``reset``, which is not measured, goes before every run.
+    """
 
     name: str
     what: str
     argv: tuple[str, ...]
     directory: str
     environment: Mapping[str, str]
+    reset: Callable[[], None] | None = None
 
 
 class Timing(Record):
@@ -52,6 +56,8 @@ def run_once(subject: Subject, log: int) -> float:
         (os.POSIX_SPAWN_DUP2, log, 1),
         (os.POSIX_SPAWN_DUP2, log, 2),
     ]
+    if subject.reset is not None:
+        subject.reset()
     os.chdir(subject.directory)
     start = time.perf_counter()
     pid = os.posix_spawn(subject.argv[0], subject.argv, subject.environment, file_actions=actions)

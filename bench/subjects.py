@@ -36,24 +36,28 @@ class Place(Record):
     cleanup: contextlib.ExitStack
 
 
-def _environment(place: Place) -> dict[str, str]:
+def variables(place: Place) -> dict[str, str]:
+    """Return what every subject gets."""
     # coop's caches go to the scratch directory; nobody's own settings take part.
     keep = {name: os.environ[name] for name in ("HOME", "PATH", "LANG") if name in os.environ}
     return {
         **keep,
         "XDG_CACHE_HOME": os.path.join(place.scratch, "cache"),
         "XDG_CONFIG_HOME": os.path.join(place.scratch, "config"),
+        "XDG_DATA_HOME": os.path.join(place.scratch, "data"),
+        "XDG_STATE_HOME": os.path.join(place.scratch, "state"),
     }
 
 
-def _tool(name: str) -> str:
+def tool(name: str) -> str:
+    """Return a program's path."""
     found = shutil.which(name)
     if found is None:
         raise UnavailableError("not installed")
     return found
 
 
-def _call(*argv: str, environment: Mapping[str, str] | None = None) -> str:
+def call(*argv: str, environment: Mapping[str, str] | None = None) -> str:
     """Run a preparing command; its failure is a reason to skip."""
     try:
         done = subprocess.run(
@@ -73,26 +77,43 @@ def _call(*argv: str, environment: Mapping[str, str] | None = None) -> str:
     return done.stdout
 
 
+def quietly(*argv: str, environment: Mapping[str, str] | None = None) -> None:
+    """Run a command whose failure does not matter."""
+    with contextlib.suppress(UnavailableError):
+        call(*argv, environment=environment)
+
+
+def command() -> str:
+    """Return the path of coop in the environment of the bench's interpreter."""
+    script = os.path.join(os.path.dirname(sys.executable), "coop")
+    if not os.path.exists(script):
+        raise UnavailableError(f"{script} does not exist")
+    return script
+
+
 def python(place: Place) -> Subject:
     """Return the bare interpreter of the environment that coop runs in."""
     return Subject(
-        "python", "python -c pass", (sys.executable, "-c", "pass"), place.project, _environment(place)
+        "python", "python -c pass", (sys.executable, "-c", "pass"), place.project, variables(place)
     )
 
 
 def coop(place: Place) -> Subject:
     """Return coop with everything on; the warm-up leaves its plan in the cache."""
-    script = os.path.join(os.path.dirname(sys.executable), "coop")
-    if not os.path.exists(script):
-        raise UnavailableError(f"{script} does not exist")
     return Subject(
-        "coop", "coop run -- true", (script, "run", "--", "true"), place.project, _environment(place)
+        "coop", "coop run -- true", (command(), "run", "--", "true"), place.project, variables(place)
     )
+
+
+def proxy(place: Place) -> Subject:
+    """Return coop with a proxy beside the sandbox."""
+    argv = (command(), "run", "--set", "network.mode=proxy", "--", "true")
+    return Subject("proxy", "coop run, proxied", argv, place.project, variables(place))
 
 
 def bubblewrap(place: Place) -> Subject:
     """Return bubblewrap with the same namespaces and comparable mounts."""
-    argv = [_tool("bwrap"), "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net"]
+    argv = [tool("bwrap"), "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net"]
     argv += ["--unshare-uts", "--unshare-cgroup-try", "--uid", "0", "--gid", "0", "--hostname", "sandbox"]
     argv += ["--die-with-parent", "--clearenv", "--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin"]
     argv += ["--ro-bind", "/usr", "/usr"]
@@ -106,13 +127,13 @@ def bubblewrap(place: Place) -> Subject:
         argv += ["--ro-bind-try", path, path]
     argv += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/root"]
     argv += ["--bind", place.project, "/workspace", "--chdir", "/workspace", "--", "true"]
-    _call(*argv)
-    return Subject("bubblewrap", "bwrap … true", tuple(argv), place.project, _environment(place))
+    call(*argv)
+    return Subject("bubblewrap", "bwrap … true", tuple(argv), place.project, variables(place))
 
 
 def podman(place: Place) -> Subject:
     """Return podman with a storage of its own, whose only image holds one program."""
-    program = _tool("podman")
+    program = tool("podman")
     root = os.path.join(place.scratch, "podman")
     common = [program, "--root", root]
     common += ["--runroot", os.path.join(place.scratch, "podman-run"), "--storage-driver", "overlay"]
@@ -120,9 +141,9 @@ def podman(place: Place) -> Subject:
     if runtime is None:
         raise UnavailableError("neither crun nor runc is installed")
     # Not `system reset`, which would take networks and volumes of the user's with it.
-    place.cleanup.callback(_quietly, "umount", os.path.join(root, "overlay"))
-    place.cleanup.callback(_quietly, *common, "rmi", "--all", "--force")
-    _call(*common, "import", _image(place), _IMAGE)
+    place.cleanup.callback(quietly, "umount", os.path.join(root, "overlay"))
+    place.cleanup.callback(quietly, *common, "rmi", "--all", "--force")
+    call(*common, "import", _image(place), _IMAGE)
     limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
     last = UnavailableError("no OCI runtime works")
     for name in ("crun", "runc"):
@@ -130,18 +151,18 @@ def podman(place: Place) -> Subject:
             continue
         argv = [*common, "--runtime", name, "run", "--rm", "--network", "none", *limits, _IMAGE, "/bin/true"]
         try:
-            _call(*argv)
+            call(*argv)
         except UnavailableError as error:
             last = error
             continue
-        return Subject("podman", f"podman run ({name})", tuple(argv), place.project, _environment(place))
+        return Subject("podman", f"podman run ({name})", tuple(argv), place.project, variables(place))
     raise last
 
 
 def docker(place: Place) -> Subject:
     """Return docker, with a daemon of its own where one can be started, else with one that answers."""
-    program = _tool("docker")
-    environment = _environment(place)
+    program = tool("docker")
+    environment = variables(place)
     lacking = dockerd.needs()
     if lacking is None:
         try:
@@ -151,20 +172,20 @@ def docker(place: Place) -> Subject:
         environment.update(where)
     else:
         try:
-            _call(program, "version", "--format", "{{.Server.Version}}")
+            call(program, "version", "--format", "{{.Server.Version}}")
         except UnavailableError as error:
             raise UnavailableError(f"{lacking}, and none answers: {error}") from None
     image = "coop-bench:latest"
-    _call(program, "import", _image(place), image, environment=environment)
-    place.cleanup.callback(_quietly, program, "image", "rm", "--force", image, environment=environment)
+    call(program, "import", _image(place), image, environment=environment)
+    place.cleanup.callback(quietly, program, "image", "rm", "--force", image, environment=environment)
     argv = (program, "run", "--rm", "--network", "none", image, "/bin/true")
-    _call(*argv, environment=environment)
+    call(*argv, environment=environment)
     return Subject("docker", "docker run", argv, place.project, environment)
 
 
 def runsc(place: Place) -> Subject:
     """Return gVisor, started directly with a bundle of one program."""
-    program = _tool("runsc")
+    program = tool("runsc")
     bundle = os.path.join(place.scratch, "bundle")
     os.makedirs(os.path.join(bundle, "rootfs", "bin"))
     shutil.copy(_static_true(place), os.path.join(bundle, "rootfs", "bin", "true"))
@@ -188,8 +209,8 @@ def runsc(place: Place) -> Subject:
         bundle,
         "bench",
     )
-    _call(*argv)
-    return Subject("runsc", "runsc run", argv, place.project, _environment(place))
+    call(*argv)
+    return Subject("runsc", "runsc run", argv, place.project, variables(place))
 
 
 def srt(place: Place) -> Subject:
@@ -203,16 +224,17 @@ def srt(place: Place) -> Subject:
             raise UnavailableError("neither srt nor npm is installed")
         place_of_it = os.path.join(place.scratch, "srt")
         cache = os.path.join(place.scratch, "npm-cache")
-        _call("npm", "install", "--prefix", place_of_it, "--cache", cache, "--no-audit", "--no-fund", _SRT)
+        call("npm", "install", "--prefix", place_of_it, "--cache", cache, "--no-audit", "--no-fund", _SRT)
         program = os.path.join(place_of_it, "node_modules", ".bin", "srt")
     argv = (program, "true")
-    _call(*argv, environment=_environment(place))
-    return Subject("srt", "srt true", argv, place.project, _environment(place))
+    call(*argv, environment=variables(place))
+    return Subject("srt", "srt true", argv, place.project, variables(place))
 
 
 SUBJECTS: tuple[tuple[str, Callable[[Place], Subject]], ...] = (
     ("python", python),
     ("coop", coop),
+    ("proxy", proxy),
     ("bubblewrap", bubblewrap),
     ("podman", podman),
     ("docker", docker),
@@ -228,7 +250,7 @@ def _static_true(place: Place) -> str:
         source = target + ".c"
         with open(source, "w", encoding="utf-8") as file:
             file.write("int main(void) { return 0; }\n")
-        _call(_tool("gcc"), "-static", "-Os", "-o", target, source)
+        call(tool("gcc"), "-static", "-Os", "-o", target, source)
     return target
 
 
@@ -239,11 +261,6 @@ def _image(place: Place) -> str:
         with tarfile.open(archive, "w") as tar:
             tar.add(_static_true(place), "bin/true")
     return archive
-
-
-def _quietly(*argv: str, environment: Mapping[str, str] | None = None) -> None:
-    with contextlib.suppress(UnavailableError):
-        _call(*argv, environment=environment)
 
 
 @contextlib.contextmanager

@@ -39,9 +39,7 @@ def compile(
     directory, file = _project(path)
     assignments = tuple(f"{key}={_toml(value)}" for key, value in (overrides or {}).items())
     compiled = compile_project(Request(directory, file=file, identity=user, assignments=assignments))
-    changes = approval.unapproved(compiled, approvals(os.environ))
-    if changes:
-        raise approval.ApprovalError(compiled, changes)
+    approval.require(compiled, approvals(os.environ))
     return compiled.plan
 
 

@@ -1,4 +1,4 @@
-"""``Coopfile.lock``: what the image's name stood for when it was locked.
+"""``Coopfile.lock``: what the image's name stood for when it was locked, and which packages were found.
 
 It lies beside the Coopfile and is committed with it, so that every machine builds from
 the same bytes until somebody renews it. TOML, written by coop.
@@ -6,26 +6,35 @@ the same bytes until somebody renews it. TOML, written by coop.
 
 from __future__ import annotations
 
-import os
-
+from coopfile import wholefile
 from coopfile.errors import CoopError
 from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from coopfile.language.items import ImageReference
+    from collections.abc import Mapping
+    from typing import Any
+
+    from coopfile.language.items import ImageReference, LocalImage
     from coopfile.plan.model import Plan
 
 SUFFIX = ".lock"
 VERSION = 1
-_HEAD = "# Written by coop: commit it. `coop lock --upgrade` renews it.\n"
+_HEAD = "# Written by coop: commit it. `coop rebuild --upgrade` renews it.\n"
+# A package's name or version, or a manager's: what images say of themselves is nobody's word.
+_WORD = r"[!-~]{1,200}"
 
 
 class Lock(Record):
-    """``image`` is a full reference without a digest, ``digest`` that of the index or manifest it named."""
+    """``image`` is a full reference without a digest, ``digest`` that of the index or manifest it named.
+
+    Of a saved archive, which has neither, it is that of the config: the image's id. ``packages``
+    are the versions that a build found of those asked for: by manager, then by name.
+    """
 
     image: str
     digest: str
+    packages: Mapping[str, Mapping[str, str]] = {}
 
 
 def parse(text: bytes, name: str) -> Lock:
@@ -34,7 +43,7 @@ def parse(text: bytes, name: str) -> Lock:
 
     import tomli
 
-    remedy = "coop lock writes it again"
+    remedy = "coop lock --upgrade writes it again"
     try:
         data = tomli.loads(text.decode())
     except ValueError as error:
@@ -47,37 +56,58 @@ def parse(text: bytes, name: str) -> Lock:
         raise CoopError(f"{name} says nothing of base.image", remedy)
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
         raise CoopError(f"{name}: base.digest is not a digest", remedy)
-    return Lock(image, digest)
+    if unknown := [key for key in data if key not in ("version", "base", "packages")]:
+        raise CoopError(f"{name} has {unknown[0]!r}, which is of no lock of version {VERSION}", remedy)
+    packages = data.get("packages", {})
+    if not are_versions(packages):
+        raise CoopError(f"{name}: packages has what is not a version of a package", remedy)
+    return Lock(image, digest, packages)
+
+
+def are_versions(packages: Any) -> bool:
+    """Tell whether something is what ``Lock.packages`` has to be."""
+    import re
+
+    from coopfile.plan.model import Packages
+
+    def word(item: object) -> bool:
+        return isinstance(item, str) and re.fullmatch(_WORD, item) is not None
+
+    return isinstance(packages, dict) and all(
+        manager in Packages._fields
+        and isinstance(versions, dict)
+        and all(word(name) and word(version) for name, version in versions.items())
+        for manager, versions in packages.items()
+    )
 
 
 def text(lock: Lock) -> str:
-    """Return a lock as it is written."""
-    import json
+    """Return a lock as it is written: sorted, a package a line."""
+    from json import dumps  # a JSON string is the same in TOML
 
-    # A JSON string is the same in TOML.
-    image, digest = json.dumps(lock.image), json.dumps(lock.digest)
-    return f"{_HEAD}version = {VERSION}\n\n[base]\nimage = {image}\ndigest = {digest}\n"
+    lines = [f"{_HEAD}version = {VERSION}", "", "[base]"]
+    lines += [f"image = {dumps(lock.image)}", f"digest = {dumps(lock.digest)}"]
+    for manager, versions in sorted(lock.packages.items()):
+        if versions:
+            lines += ["", f"[packages.{manager}]"]
+            lines += [f"{dumps(name)} = {dumps(version)}" for name, version in sorted(versions.items())]
+    return "\n".join(lines) + "\n"
 
 
 def write(lock: Lock, path: str) -> None:
     """Write a lock, whole or not at all."""
-    partial = f"{path}.{os.getpid()}.tmp"
     try:
-        with open(partial, "x", encoding="utf-8") as file:
-            file.write(text(lock))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        wholefile.write(path, text(lock).encode())
     except OSError as error:
         raise CoopError(f"cannot write {path}: {error.strerror}") from None
 
 
-def named(image: ImageReference) -> str:
+def named(image: ImageReference | LocalImage) -> str:
     """Return what a lock calls an image: its reference without a digest."""
     return str(image.replace(digest=None))
 
 
-def stale(lock: Lock, image: ImageReference, name: str) -> CoopError:
+def stale(lock: Lock, image: ImageReference | LocalImage, name: str) -> CoopError:
     """Return the error of a lock that is of another image than the plan."""
     return CoopError(
         f"{name} is of {lock.image}, and base.image is now {named(image)}",

@@ -14,8 +14,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from tests.containers.backends import BACKENDS, NATIVE
 from tests.containers.differences import Difference, explained
-from tests.containers.probes import BACKENDS, NATIVE, SCENARIOS, Verdicts, verdicts
+from tests.containers.probes import verdicts
+from tests.containers.scenarios import SCENARIOS, Verdicts
 from tests.engines.cell import UnusableError
 from tests.engines.engine import Engines
 from tests.sandboxes import Workshop

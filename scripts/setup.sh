@@ -107,7 +107,7 @@ install() {
 
 system() {
     missing=
-    for package in bubblewrap git gcc libc6-dev iproute2 util-linux procps zsh fish \
+    for package in bubblewrap git gcc libc6-dev iproute2 nftables passt util-linux procps zsh fish \
         docker.io podman crun runc runsc docker-registry uidmap slirp4netns netavark catatonit rootlesskit \
         busybox-static mmdebstrap; do
         status=$(dpkg-query --show --showformat '${db:Status-Status}' "$package" 2>/dev/null || true)

@@ -20,6 +20,7 @@ def _no_personal_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         patch.setenv("XDG_CONFIG_HOME", str(empty / "config"))
         patch.setenv("XDG_CACHE_HOME", str(empty / "cache"))
         patch.setenv("XDG_STATE_HOME", str(empty / "state"))
+        patch.setenv("XDG_DATA_HOME", str(empty / "data"))
         yield
 
 

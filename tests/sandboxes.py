@@ -8,7 +8,6 @@ root) and ``user``, who has no privileges at all.
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import os
 import pwd
 import re
@@ -16,7 +15,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +23,8 @@ from typing import IO, Any
 
 import pexpect
 import pytest
+
+from tests.installation import install
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 NAMES = ("root", "user") if os.geteuid() == 0 else ("user",)
@@ -415,53 +415,14 @@ class Workshop:
         return actor
 
     def _install(self) -> tuple[str, ...]:
-        """Copy coop and what it needs; return its argv."""
-        if self._coop is not None:
-            return self._coop
-        library = self.library
-        library.mkdir(exist_ok=True)
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(CHECKOUT / "coopfile", library / "coopfile", ignore=ignored)
-        for name in ("schema", "templates"):
-            shutil.copytree(CHECKOUT / name, library / "coopfile" / "_data" / name)
-        for distribution in _dependencies("tomli", "jsonschema", "jinja2", "oras", "backports.zstd"):
-            for file in distribution.files or ():
-                if ".." not in file.parts and "__pycache__" not in file.parts:
-                    target = library.joinpath(*file.parts)
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(str(file.locate()), target)
-        script = self.base / "coop"
-        script.write_text(
-            f"import sys\nsys.path.insert(0, {str(library)!r})\n"
-            "from coopfile.cli.main import entry\nentry()\n"
-        )
-        python = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
-        subprocess.run([python, "-I", "-m", "compileall", "-q", str(library)], check=True, timeout=120)
-        subprocess.run(["chmod", "-R", "a+rX,go-w", str(library), str(script)], check=True, timeout=60)
-        self._coop = (python, "-I", str(script))
+        """Install coop once; return its argv."""
+        if self._coop is None:
+            self._coop = install(CHECKOUT, self.library, self.base / "coop")
         return self._coop
 
 
-def _dependencies(*names: str) -> list[importlib.metadata.Distribution]:
-    """Return the installed distributions of some names and of all that they need."""
-    found: dict[str, importlib.metadata.Distribution] = {}
-    pending = list(names)
-    while pending:
-        name = re.sub(r"[-_.]+", "-", pending.pop()).lower()
-        if name in found:
-            continue
-        try:
-            found[name] = importlib.metadata.distribution(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue  # needed on other Pythons only
-        for requirement in found[name].requires or ():
-            if "extra ==" not in requirement:
-                pending.append(re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0])
-    return list(found.values())
-
-
 def _give_podman_a_store(base: Path) -> None:
-    """Write a storage.conf: with its own `podman info` leaves a mount on the host, which others' tests count."""
+    """Write a storage.conf: with the machine's own, `podman info` leaves a mount, which other tests count."""
     places = f'runroot = "{base}/containers/run"\ngraphroot = "{base}/containers/store"\n'
     (base / "storage.conf").write_text(f'[storage]\ndriver = "vfs"\n{places}')
 

@@ -12,6 +12,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 
+from coopfile import wholefile
 from coopfile.access.trust import access_for
 from coopfile.compiling import Compiled
 from coopfile.errors import CoopError
@@ -61,6 +62,13 @@ def unapproved(compiled: Compiled, directory: str) -> tuple[Change, ...]:
     return tuple(change for change in wider if (change.key, change.new) in since)
 
 
+def require(compiled: Compiled, directory: str) -> None:
+    """Raise ApprovalError for what the project's files widen and the record does not cover."""
+    changes = unapproved(compiled, directory)
+    if changes:
+        raise ApprovalError(compiled, changes)
+
+
 def widened(compiled: Compiled) -> tuple[Change, ...]:
     """Return what the project's files widen beyond the reader's own layers."""
     reading, request = compiled.reading, compiled.request
@@ -99,17 +107,11 @@ def subject(compiled: Compiled) -> str:
 
 def approve(compiled: Compiled, directory: str) -> None:
     """Record that the plan, as it is, was approved for its project."""
-    os.makedirs(directory, mode=0o700, exist_ok=True)
-    path = _path(directory, subject(compiled))
-    partial = f"{path}.{os.getpid()}"
+    about = subject(compiled)
+    record = os.fsencode(about.replace("\n", " ")) + b"\n" + canonical.to_json(compiled.asked).encode()
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            about = subject(compiled).replace("\n", " ")
-            file.write(os.fsencode(about) + b"\n" + canonical.to_json(compiled.asked).encode())
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(partial, path)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        wholefile.write(_path(directory, about), record, 0o600)
     except OSError as error:
         raise CoopError(f"cannot record the approval in {directory}: {error.strerror}") from None
 

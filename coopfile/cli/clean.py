@@ -5,35 +5,82 @@ from __future__ import annotations
 import argparse
 import os
 
-from coopfile.cli import output
+from coopfile.cli import kept, output
+from coopfile.cli.progress import clip, megabytes
 from coopfile.find import directories
 from coopfile.rootfs.store import Store
 
-SUMMARY = "remove what no project uses any more from the store of root file systems"
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from coopfile.rootfs.store import Stage
+
+SUMMARY = "remove what no project uses any more: of root file systems, and of what runs have kept"
 EPILOG = """examples:
   coop clean --dry-run     what it would free
   coop clean
+  coop clean --caches      with what package managers have downloaded, for every project
+  coop clean --sessions    with what session.persist kept for projects that are gone
 
-A project counts while its directory exists; what runs now stays.
+A project counts while its directory exists; what runs or is built now stays. What runs have
+kept for projects that exist is `coop rm`'s to remove.
 """
+
+_WIDEST = 60  # columns that tell stages of one kind apart
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    parser.add_argument(
+        "--caches", action="store_true", help="remove the downloads of projects that are in use, too"
+    )
+    parser.add_argument(
+        "--sessions", action="store_true", help="remove what runs have kept for projects that are gone, too"
+    )
 
 
 def main(options: argparse.Namespace) -> int:
     """Collect, and say how much was freed."""
-    store = Store(directories(os.environ).rootfs)
-    freed = store.collect(dry_run=options.dry_run)
+    own = directories(os.environ)
+    freed = Store(own.rootfs).collect(dry_run=options.dry_run, caches=options.caches)
+    found = kept.forgotten(os.path.realpath(own.data))
+    gone = tuple(item for item in found if item.empty or options.sessions)
+    if gone and not options.dry_run:
+        kept.remove([item.path for item in gone], own.state)
     if options.json:
         stages = [{"key": stage.key, "kind": stage.kind, "size": stage.size} for stage in freed.stages]
-        output.emit_json({"stages": stages, "size": freed.size, "removed": not options.dry_run})
+        output.emit_json(
+            {
+                "stages": stages,
+                "downloads": freed.downloads,
+                "kept": [item.path for item in gone],
+                "size": freed.size,
+                "removed": not options.dry_run,
+            }
+        )
     elif not options.quiet:
         for stage in freed.stages:
-            about = stage.about.get("image", "")
-            output.emit(f"{stage.size / 1e6:9.1f} MB  {stage.kind}  {output.safe(str(about))}")
+            output.emit(f"{megabytes(stage.size):>12}  {stage.kind:<14}  {describe(stage)}".rstrip())
+        if freed.downloads:
+            output.emit(f"{megabytes(freed.downloads):>12}  downloads")
+        for item in found:
+            if item not in gone:
+                project = output.safe(item.project)
+                output.emit(f"kept for {project}, which is gone: coop clean --sessions removes it")
         verb = "would free" if options.dry_run else "freed"
-        output.emit(f"{verb} {freed.size / 1e6:.1f} MB in {len(freed.stages)} stages")
+        output.emit(f"{verb} {megabytes(freed.size)} in {len(freed.stages)} stages")
     return 0
+
+
+def describe(stage: Stage) -> str:
+    """Return what tells a stage from others of its kind: the image, the packages or the first command."""
+    about = stage.about
+    packages = about.get("versions")
+    commands = about.get("commands")
+    if isinstance(packages, dict) and packages:
+        text = " ".join(map(str, packages))
+    elif isinstance(commands, list) and commands:
+        text = " ".join(str(commands[0]).split())
+    else:
+        text = str(about.get("image", ""))
+    return clip(output.safe(text), _WIDEST)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from coopfile.render.facts import Engine
 
 # Weaker in every container, or in every one of an engine's; `coop status` tells.
-_ALWAYS = ("limits.tmp", "proc", "sandbox.backend", "seccomp", "session.persist")
+_ALWAYS = ("limits.tmp", "proc", "sandbox.backend", "seccomp")
 _WIDEST = 400  # characters of a line of progress
 _NOT_ISOLATED = "NOT SANDBOXED: no back end can enforce the plan, and sandbox.fallback is host"
 

@@ -5,24 +5,27 @@ from __future__ import annotations
 import sys
 
 from coopfile.cli import output
+from coopfile.cli.stagefailure import FailedStageError
 from coopfile.errors import CoopError
 from coopfile.language.diagnostics import CoopfileError, render, to_json
 
 
 def tell(error: CoopError, *, as_json: bool) -> None:
     """Print an error: to standard error as text, to standard output as JSON if that was asked for."""
+    said = error.said if isinstance(error, FailedStageError) else ()
     if as_json:
         diagnostics = to_json(error.diagnostics) if isinstance(error, CoopfileError) else []
-        output.emit_json(
-            {
-                "error": error.message,
-                "remedy": error.remedy,
-                "status": error.status,
-                "diagnostics": diagnostics,
-            }
-        )
+        data = {
+            "error": error.message,
+            "remedy": error.remedy,
+            "status": error.status,
+            "diagnostics": diagnostics,
+        }
+        output.emit_json({**data, "output": said} if said else data)
         return
     color = output.wants_color(None, sys.stderr)
+    for line in said:
+        output.emit(f"  {line}", sys.stderr)
     if isinstance(error, CoopfileError):
         output.emit(render(error.diagnostics, color=color), sys.stderr)
         return

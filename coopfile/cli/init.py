@@ -7,15 +7,17 @@ import json
 import os
 from collections.abc import Sequence
 
-from coopfile import data
+from coopfile import data, wholefile
 from coopfile.cli import output
+from coopfile.cli.lock import add_frozen
 from coopfile.errors import CoopError
 from coopfile.record import Record
 
-SUMMARY = "write a commented starter Coopfile for this project, or lock and fetch its base.image"
+SUMMARY = "write a commented starter Coopfile, or where there is one get its root file system ready"
 EPILOG = """examples:
   coop init                look at the project and write ./Coopfile
-  coop init                with a Coopfile that has base.image: lock it, fetch it, unpack it
+  coop init                with a Coopfile that has base.image: lock it, fetch it, build on it
+  coop init --frozen       the same, but only as Coopfile.lock says
   coop init --print        show it instead of writing it
   coop init -C ../other    for a project elsewhere
 """
@@ -105,6 +107,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--print", action="store_true", dest="show", help="print the file instead of writing it"
     )
+    add_frozen(parser)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -113,8 +116,10 @@ def main(options: argparse.Namespace) -> int:
     if not os.path.isdir(directory):
         raise CoopError(f"{output.safe(directory)} is not a directory")
     target = os.path.join(directory, options.file or "Coopfile")
-    if os.path.lexists(target) and not (options.force or options.show):
-        return _prepare(options)
+    if options.frozen or (os.path.lexists(target) and not (options.force or options.show)):
+        from coopfile.cli.rootfs import prepare
+
+        return prepare(options, frozen=options.frozen)
     found = look(directory, os.path.expanduser("~"))
     text = render(found)
     if options.show:
@@ -129,41 +134,6 @@ def main(options: argparse.Namespace) -> int:
         because = f" (found {', '.join(found.evidence)})" if found.evidence else ""
         output.emit(f"wrote {output.safe(os.path.relpath(target))} for {kinds_text}{because}")
         output.emit("next: coop plan shows what it comes to, coop run -- CMD runs a command under it")
-    return 0
-
-
-def _prepare(options: argparse.Namespace) -> int:
-    """Lock and fetch the image of a project that has a Coopfile; there is no more to do without one."""
-    from coopfile.cli import lock
-    from coopfile.cli.elsewhere import place
-    from coopfile.cli.options import request
-    from coopfile.cli.run import require_approval, say
-    from coopfile.compiling import compile_project
-    from coopfile.find import directories
-    from coopfile.plan.model import is_built
-    from coopfile.rootfs import base
-    from coopfile.rootfs.store import Store
-
-    tell = (lambda _: None) if options.quiet else say
-    compiled = compile_project(request(options).replace(locked=False))
-    if compiled.plan.base.image is None:
-        raise CoopError(
-            f"{output.safe(options.file or 'Coopfile')} is there already, and has no base.image to fetch",
-            "coop init --force replaces it; coop init --print shows what it would write",
-        )
-    require_approval(compiled)
-    lock.write(compiled, upgrade=False, tell=tell)
-    compiled = compile_project(request(options))
-    plan = compiled.plan
-    if is_built(plan):
-        raise CoopError(
-            "packages, setup and agent: the native back end cannot build them into an image yet",
-            "coop run builds them with Docker or Podman",
-        )
-    store = Store(directories(os.environ).rootfs)
-    _, keys = base.build(plan, store, place(plan, compiled.project).environment, tell)
-    store.use(compiled.project.root, keys)
-    tell(f"{plan.base.image} is ready")
     return 0
 
 
@@ -229,21 +199,12 @@ def _toml(value: str | Sequence[str]) -> str:
 def write(target: str, text: str, force: bool) -> None:
     """Write ``text`` as a whole or not at all; only ``force`` replaces what is there."""
     shown = output.safe(os.path.relpath(target))
-    temporary = f"{target}.{os.getpid()}.tmp"
     if not force and os.path.lexists(target):
         raise CoopError(
             f"{shown} is there already",
             "coop init --force replaces it; coop init --print shows what it would write",
         )
     try:
-        with open(temporary, "x", encoding="utf-8") as file:
-            try:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(temporary, target)
-            except BaseException:
-                os.unlink(temporary)
-                raise
+        wholefile.write(target, text.encode())
     except OSError as error:
         raise CoopError(f"cannot write {shown}: {error.strerror}") from None

@@ -81,7 +81,7 @@ def _sockets(plan: Plan) -> _Found:
 
 def _network(plan: Plan) -> _Found:
     network = plan.network
-    if network.allow and network.mode != "proxy":
+    if network.allow and "proxy" not in (network.mode, plan.setup.network):
         yield (
             "network.allow",
             "unused",

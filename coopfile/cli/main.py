@@ -16,22 +16,28 @@ if TYPE_CHECKING:
 
 VERBS = (
     "init",
+    "rebuild",
     "run",
     "plan",
     "check",
     "why",
+    "log",
     "allow",
     "status",
     "render",
     "lock",
+    "rm",
     "clean",
     "schema",
     "completion",
 )
 
+# `coop sandbox VERB` is another name of these.
+_OF_SANDBOX = ("status", "clean")
+
 _ABOUT = "Run AI agents and any other untrusted command in the sandbox that a Coopfile describes."
 _EPILOG = """examples:
-  coop init                        write a Coopfile for the project in this directory, or fetch its image
+  coop init                        write a Coopfile for the project in this directory, or build on its image
   coop plan                        show what the sandbox may have
   coop run -- make test            run a command in it
   coop run                         run the agent, or a shell
@@ -99,6 +105,15 @@ def _dispatch(arguments: list[str]) -> int:
             from coopfile.cli.run import execute
 
             return execute(quick)
+    if arguments[:1] == ["init"]:
+        from coopfile.cli.options import quick_run
+        from coopfile.cli.ready import tell_ready
+
+        quick = quick_run(arguments[1:])
+        if quick is not None and tell_ready(quick):
+            return 0
+    if arguments[:1] == ["sandbox"] and arguments[1:2] and arguments[1] in _OF_SANDBOX:
+        arguments = arguments[1:]
     return _with_argparse(arguments)
 
 
@@ -106,7 +121,8 @@ def _with_argparse(arguments: list[str]) -> int:
     import argparse
     import importlib
 
-    options = parser().parse_args(arguments)
+    first = arguments[:1]
+    options = parser(first if first and first[0] in VERBS else VERBS).parse_args(arguments)
     if options.verb is None:
         raise UsageError("no command given", f"one of: {', '.join(VERBS)}; coop --help tells more")
     status = importlib.import_module(f"coopfile.cli.{options.verb}").main(options)
@@ -114,8 +130,8 @@ def _with_argparse(arguments: list[str]) -> int:
     return int(status)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
+def parser(names: Sequence[str] = VERBS) -> argparse.ArgumentParser:
+    """Return the parser of the whole command line, or of some verbs alone: each costs its imports."""
     import argparse
     import importlib
 
@@ -128,7 +144,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"coop {__version__}")
     add_common(top, defaults=True)
     verbs = top.add_subparsers(dest="verb", metavar="COMMAND", title="commands")
-    for name in VERBS:
+    for name in names:
         module = importlib.import_module(f"coopfile.cli.{name}")
         verb = verbs.add_parser(
             name,

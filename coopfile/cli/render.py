@@ -207,6 +207,7 @@ def _data(found: Rendering) -> dict[str, Any]:
         "archive": _base64(image.stdin) if isinstance(image.stdin, bytes) else None,
         "variables": [list(pair) for pair in found.variables],
         "masks": found.masks,
+        "kept": list(found.kept),
         **_shortfalls(found.weakenings, found.holes, found.skipped),
     }
 
@@ -243,7 +244,7 @@ def _seatbelt(options: argparse.Namespace, plan: Plan, facts: Facts, command: tu
     from coopfile.plan.canonical import digest
     from coopfile.render import script, seatbelt
 
-    launch = bind(plan, facts.host, command)
+    launch = bind(plan, facts.host.replace(data=""), command)  # Seatbelt mounts nothing
     own = plan.sandbox.profile not in seatbelt.PROFILES
     text = None if own else seatbelt.profile(plan, launch, facts)
     # By its content: it depends on the machine and the workspace too, and stays what it is while in use.

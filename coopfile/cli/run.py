@@ -9,7 +9,7 @@ import time
 from coopfile.errors import CoopError, UsageError
 from coopfile.find import approvals, directories, find, home_directory
 from coopfile.plan import cache
-from coopfile.plan.bind import Host, bind
+from coopfile.plan.bind import PATH, Host, bind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from coopfile.cli.options import RunOptions
     from coopfile.compiling import Compiled
     from coopfile.find import Project
-    from coopfile.native.runner import Prepared
+    from coopfile.native.runner import Outcome, Prepared
     from coopfile.plan.bind import Weakening
     from coopfile.plan.model import Plan
 
@@ -79,18 +79,21 @@ def execute(options: RunOptions) -> int:
 
 def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float | None) -> int:
     """Run the command in namespaces; where this machine has none, on what else the plan allows."""
-    from coopfile.native import running
-    from coopfile.native.runner import run
+    from coopfile.native import kept, running
 
     try:
         prepared = prepare(plan, project, tuple(options.command))
-        if not options.quiet:
-            tell_backend("native (namespaces)")
-            _tell_weakenings(plan, prepared, options.verbose)
         layout = prepared.layout
         announced = running.announce(directories(os.environ).state, layout.writable, layout.guarded)
         try:
-            outcome = run(prepared, timeout=timeout)
+            lost = kept.make(prepared.launch)  # `coop rm` leaves alone from here on what this run uses
+            prepared = prepared.replace(weakenings=(*prepared.weakenings, *lost))
+            if not options.quiet:
+                tell_backend("native (namespaces)")
+                _tell_weakenings(plan, prepared, options.verbose)
+            if plan.network.mode == "proxy":
+                prepared = prepared.replace(log=_log(plan, project))
+            outcome = _run(prepared, timeout)
         finally:
             running.leave(announced)
     except CoopError as error:
@@ -104,6 +107,32 @@ def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float
     for note in outcome.notes:
         say(note)
     return outcome.status
+
+
+def _run(prepared: Prepared, timeout: float | None) -> Outcome:
+    """Run what is prepared, with a directory of the store for what is written if this kernel needs one."""
+    from coopfile.native import runner
+
+    root = prepared.layout.root
+    if not root.needs_disk():
+        return runner.run(prepared, timeout=timeout)
+    from coopfile.rootfs.store import Store
+
+    with Store(directories(os.environ).rootfs).scratch() as place:
+        real = os.path.realpath(place)
+        upper, work = f"{real}/upper", f"{real}/work"
+        for path in (upper, work):
+            os.mkdir(path, 0o755)
+        layout = prepared.layout.replace(root=root.replace(upper=upper, work=work))
+        return runner.run(prepared.replace(layout=layout), timeout=timeout)
+
+
+def _log(plan: Plan, project: Project) -> str:
+    """Return the file for what the proxy blocks."""
+    from coopfile.plan.reach import log_path
+    from coopfile.plan.sessions import session_id
+
+    return log_path(directories(os.environ).state, session_id(project.root, plan.access))
 
 
 def recall(project: Project, options: RunOptions) -> Plan:
@@ -144,20 +173,21 @@ def require_approval(compiled: Compiled) -> None:
     from coopfile.access import approval
 
     directory = approvals(os.environ)
-    changes = approval.unapproved(compiled, directory)
-    if not changes:
-        return
-    needed = approval.ApprovalError(compiled, changes)
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise needed
+    try:
+        approval.require(compiled, directory)
+    except approval.ApprovalError as needed:
+        if not (sys.stdin.isatty() and sys.stderr.isatty() and _is_granted(compiled, needed)):
+            raise
+        approval.approve(compiled, directory)
+
+
+def _is_granted(compiled: Compiled, needed: CoopError) -> bool:
     from coopfile.cli.output import safe
 
     question = f"allow this for {safe(compiled.project.root)}? [y/N] "
     sys.stderr.write("\n".join(map(safe, needed.message.split("\n"))) + f"\n{question}")
     sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise needed
-    approval.approve(compiled, directory)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def prepare(plan: Plan, project: Project, command: tuple[str, ...]) -> Prepared:
@@ -169,10 +199,9 @@ def prepare(plan: Plan, project: Project, command: tuple[str, ...]) -> Prepared:
     if plan.base.image is None:
         return runner.prepare(launch, inputs, private)
     from coopfile.rootfs import base
-    from coopfile.rootfs.store import Store
 
-    found = base.find(plan, Store(directories(os.environ).rootfs))
-    environment = {"PATH": base.PATH, **dict(found.environment), **launch.environment}
+    found = base.find(plan, directories(os.environ).rootfs, project.root)
+    environment = {"PATH": PATH, **dict(found.environment), **launch.environment}
     return runner.prepare(launch.replace(environment=environment), inputs, private, found.layers)
 
 
@@ -196,6 +225,7 @@ def this_host(project: Project) -> Host:
         environment=os.environ,
         shell="/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh",
         started=int(time.time()),
+        data=os.path.realpath(directories(os.environ).data),
     )
 
 
@@ -224,21 +254,9 @@ def check_access(plan: Plan) -> None:
 
 def _is_native(plan: Plan) -> bool:
     """Tell whether the native back end comes first, and may do what the plan says."""
-    sandbox = plan.sandbox
-    return (
-        sandbox.backend[0] in ("auto", "native")
-        and (plan.base.image is None or _has_layers(plan))
-        and plan.network.mode in ("none", "host")
-        and sandbox.min_isolation == "namespace"
-        and sandbox.runtime is None
-        and sys.platform == "linux"
-    )
+    from coopfile.native.suitable import refusal
 
-
-def _has_layers(plan: Plan) -> bool:
-    from coopfile.plan.model import is_built
-
-    return not is_built(plan)
+    return plan.sandbox.backend[0] in ("auto", "native") and sys.platform == "linux" and refusal(plan) is None
 
 
 def tell_backend(title: str) -> None:
@@ -263,12 +281,7 @@ def _tell_weakenings(plan: Plan, prepared: Prepared, verbose: int) -> None:
 
 def _unkept(plan: Plan) -> tuple[Weakening, ...]:
     """Return what was asked for and is not given; of what every plan has, `coop status` tells."""
-    session = plan.session
-    if (
-        session.persist == (".claude",)
-        and session.commit == "never"
-        and not (session.caches or plan.network.publish)
-    ):
+    if plan.session.commit == "never" and not (plan.session.caches or plan.network.publish):
         return ()
     from coopfile.plan.promises import unkept
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from coopfile.cli import output
+from coopfile.cli import output, stages
 from coopfile.cli.elsewhere import place
 from coopfile.cli.options import request
 from coopfile.cli.run import prepare
@@ -16,13 +16,15 @@ from coopfile.engines.run import prepare as prepare_container
 from coopfile.errors import CoopError
 from coopfile.find import Project, directories
 from coopfile.native.limits import KEYS
-from coopfile.native.probe import Ability, probe
+from coopfile.native.network import UnusableError
+from coopfile.native.probe import Ability, internet, probe
 from coopfile.plan.bind import Weakening
 from coopfile.plan.model import Plan
 from coopfile.plan.promises import unkept
+from coopfile.plan.sessions import session_id
 from coopfile.record import Record
 
-SUMMARY = "show what can enforce the plan on this machine, and what it cannot enforce"
+SUMMARY = "show what can enforce the plan here, what it cannot enforce, and what is built for it"
 EPILOG = """examples:
   coop status
   coop status --json
@@ -73,11 +75,15 @@ def main(options: argparse.Namespace) -> int:
     ]
     chosen = next((item for item in backends if item.taken and item.choice), None)
     on_host = chosen is None and plan.sandbox.fallback == "host"
+    directory = directories(os.environ).rootfs
+    root = stages.root_file_system(plan, project, directory) if NATIVE in taken else None
+    store = stages.holdings(directory)
     if options.json:
-        _print_json(backends, chosen, on_host)
+        output.emit_json({**_data_of_all(backends, chosen, on_host), **stages.data(root, store)})
     else:
         color = output.wants_color(options.color, sys.stdout)
-        output.emit("\n".join(_lines(backends, chosen, on_host, color)))
+        shown = [*_lines(backends, chosen, on_host, color), "", *stages.lines(root, store, color)]
+        output.emit("\n".join(shown + _own_lines(plan, project)))
     return 0 if chosen or on_host else 1
 
 
@@ -109,8 +115,13 @@ def _native(backend: Backend, plan: Plan, project: Project) -> Backend:
     backend = backend.replace(abilities=probe())
     if backend.choice is None:
         return backend
-    prepared = prepare(plan, project, ("true",))
+    try:
+        prepared = prepare(plan, project, ("true",))
+    except UnusableError as error:
+        return backend.replace(choice=None, why=f"network.mode: {error.message}", remedy=error.remedy)
+    connected = internet(prepared.layout.writable, needed=plan.network.mode == "veth")
     backend = backend.replace(
+        abilities=(*backend.abilities, connected),
         limits=tuple((KEYS[name], how) for name, how in prepared.enforcement.how),
         weakenings=(*prepared.weakenings, *unkept(plan)),
         skipped=prepared.layout.skipped,
@@ -131,8 +142,16 @@ def _lines(backends: list[Backend], chosen: Backend | None, on_host: bool, color
         lines = ["enforced by  " + output.paint("nothing: `coop run` refuses", "red", color)]
     for backend in backends:
         lines += ["", *_backend_lines(backend, backend is chosen, color)]
+    return lines
+
+
+def _own_lines(plan: Plan, project: Project) -> list[str]:
     own = directories(os.environ)
-    return [*lines, "", f"state  {output.safe(own.state)}, cache {output.safe(own.cache)}"]
+    kept = f"{own.data}/sessions/{session_id(project.root, plan.access)}"
+    return [
+        f"kept   {output.safe(kept)}, of any size: coop rm removes it",
+        f"state  {output.safe(own.state)}, cache {output.safe(own.cache)}",
+    ]
 
 
 def _backend_lines(backend: Backend, chosen: bool, color: bool) -> list[str]:
@@ -164,15 +183,13 @@ def _mark(good: bool, color: bool) -> str:
     return output.paint("✓", "green", color) if good else output.paint("✗", "red", color)
 
 
-def _print_json(backends: list[Backend], chosen: Backend | None, on_host: bool) -> None:
-    output.emit_json(
-        {
-            "backend": chosen.name if chosen else "host" if on_host else None,
-            "isolation": chosen.choice.isolation if chosen and chosen.choice else "none",
-            "usable": chosen is not None or on_host,
-            "backends": [_data(backend) for backend in backends],
-        }
-    )
+def _data_of_all(backends: list[Backend], chosen: Backend | None, on_host: bool) -> dict[str, object]:
+    return {
+        "backend": chosen.name if chosen else "host" if on_host else None,
+        "isolation": chosen.choice.isolation if chosen and chosen.choice else "none",
+        "usable": chosen is not None or on_host,
+        "backends": [_data(backend) for backend in backends],
+    }
 
 
 def _data(backend: Backend) -> dict[str, object]:

@@ -7,13 +7,13 @@ making the user at the start of each run would.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import os
 import stat
 import tarfile
 
+from coopfile import wholefile
 from coopfile.engines.call import first_bytes, must
 from coopfile.engines.guard import remove_all
 from coopfile.engines.timeouts import CREATE, QUICK
@@ -103,21 +103,8 @@ def _write(directory: str, texts: Mapping[str, str]) -> None:
     try:
         os.makedirs(directory, mode=0o755, exist_ok=True)
         for name, text in texts.items():
-            _replace(f"{directory}/{name}", text)
+            wholefile.write(f"{directory}/{name}", text.encode("utf-8", "surrogateescape"), 0o644)
     except OSError as error:
         raise CoopError(
             f"{directory} cannot be written: {error.strerror}", "is its file system full?"
         ) from None
-
-
-def _replace(path: str, text: str) -> None:
-    partial = f"{path}.{os.getpid()}"
-    try:
-        with open(partial, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
-            os.fchmod(file.fileno(), 0o644)
-        os.replace(partial, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from coopfile.engines.collect import system
 from coopfile.engines.detect import ISOLATION, NAMES, NAMESPACE, USERSPACE_KERNEL, Found, detect, isolation
 from coopfile.errors import CoopError
-from coopfile.plan.model import is_built
+from coopfile.native.suitable import refusal
 from coopfile.record import Record
 from coopfile.render.container import refuse, wider_network
 from coopfile.render.facts import Engine
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from coopfile.plan.model import Plan
 
 NATIVE, HOST = "native", "host"
-_ENGINE = "install Docker or Podman"
 # What `auto` stands for, in order: design section 6.
 _AUTO = {
     "linux": (NATIVE, "docker", "podman"),
@@ -86,20 +85,13 @@ def choose(
     unless the plan falls back to the host.
     """
     tried = []
-    for item in survey(plan, environment, without=without):
+    for item in look(plan, wanted(plan), environment, without=without):
         if item.choice is not None:
             return item.choice
         tried.append(item)
     if plan.sandbox.fallback == HOST:
         return Choice(HOST, isolation="none")
     raise NoBackendError(tried)
-
-
-def survey(
-    plan: Plan, environment: Mapping[str, str], *, without: Mapping[str, CoopError] | None = None
-) -> tuple[Tried, ...]:
-    """Look at every back end that the plan takes, in order of preference."""
-    return look(plan, wanted(plan), environment, without=without)
 
 
 def look(
@@ -109,7 +101,7 @@ def look(
     *,
     without: Mapping[str, CoopError] | None = None,
 ) -> tuple[Tried, ...]:
-    """Look at the named back ends, whether or not the plan takes them."""
+    """Look at the named back ends, whether or not the plan takes them; ``without`` is that of ``choose``."""
     # What no engine of that name will do with the plan need not be asked whether it is there.
     refused = {name: item for name in names if name in NAMES and (item := _refused(plan, name))}
     asked = [name for name in names if name in NAMES and name not in refused]
@@ -132,21 +124,9 @@ def look(
 def _native(plan: Plan) -> Tried:
     if system() != "linux":
         return Tried(NATIVE, None, "it needs Linux")
-    if is_built(plan):
-        return Tried(
-            NATIVE, None, "packages, setup and agent: it cannot build them into an image yet", _ENGINE
-        )
-    if plan.network.mode not in ("none", HOST):
-        why = f'network.mode = "{plan.network.mode}": it has "none" and "host"'
-        return Tried(NATIVE, None, why, 'network.mode = "none"')
-    if plan.sandbox.runtime is not None:
-        return Tried(
-            NATIVE, None, f"sandbox.runtime = {plan.sandbox.runtime}: it has no OCI runtimes", _ENGINE
-        )
-    if plan.sandbox.min_isolation != NAMESPACE:
-        return Tried(
-            NATIVE, None, f"min_isolation = {plan.sandbox.min_isolation}: it isolates with namespaces"
-        )
+    error = refusal(plan)
+    if error is not None:
+        return Tried(NATIVE, None, error.message, error.remedy)
     return Tried(NATIVE, Choice(NATIVE))
 
 

@@ -7,11 +7,13 @@ import stat
 import sys
 
 from coopfile.errors import CoopError
-from coopfile.native.layout import hidden, present, tools
+from coopfile.native import layout
+from coopfile.native.layout import hidden, present
 from coopfile.native.operations import Directory, Symlink, Tool, Write
 from coopfile.native.placeholders import is_placeholder
 from coopfile.native.sources import open_source
 from coopfile.plan.bind import bind, fences
+from coopfile.record import Record
 from coopfile.render.container import identify
 from coopfile.render.facts import DIRECTORY, FILE, LINK, PLACEHOLDER, Entry, Facts
 from coopfile.rootfs.tree import remove_tree
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from coopfile.native.operations import Operation
-    from coopfile.plan.bind import Fence, Host, Launch
+    from coopfile.plan.bind import Fence, Host, Launch, Mount
     from coopfile.plan.model import Plan
     from coopfile.render.facts import Engine
 
@@ -35,6 +37,21 @@ def system() -> str:
     return _SYSTEMS.get(sys.platform, sys.platform)
 
 
+class Seen(Record):
+    """What of the host's files a plan comes to, looked at once: see ``look``.
+
+    ``mounts`` have real sources, and ``hidden`` are the real paths that its globs match.
+    """
+
+    engine: Engine | None
+    launch: Launch
+    mounts: tuple[Mount, ...]
+    hidden: tuple[str, ...]
+    inputs: tuple[str, ...]
+    private: tuple[str, ...]
+    fences: tuple[Fence, ...]
+
+
 def facts(
     plan: Plan,
     host: Host,
@@ -43,39 +60,67 @@ def facts(
     inputs: Sequence[str] = (),
     private: Sequence[str] = (),
     masks: str = "",
-    held: bool = False,
 ) -> Facts:
     """Return what a rendering of a plan depends on here; nothing is changed.
 
-    ``inputs`` and ``private`` are real paths, as ``bind.fences`` takes them; ``masks`` is
-    the directory that ``make_masks`` made. ``held`` says that the places of protected
-    paths are held: one that is missing all the same, where it could be made, is refused.
+    ``inputs`` and ``private`` are as ``look`` takes them, ``masks`` as ``facts_of`` does.
     """
+    return facts_of(look(plan, host, engine, inputs, private), tools(plan, host, engine), masks)
+
+
+def launched(plan: Plan, host: Host, engine: Engine | None) -> Launch:
+    """Return the launch as who the caller can be in the container: that is whom its accounts have to know."""
     argv = ("true",)
-    # As who the caller can be in the container: that is whom its accounts have to know.
-    launch = identify(plan, host, engine, argv, system=system())[0] if engine else bind(plan, host, argv)
+    return identify(plan, host, engine, argv, system=system())[0] if engine else bind(plan, host, argv)
+
+
+def tools(plan: Plan, host: Host, engine: Engine | None) -> tuple[Entry, ...]:
+    """Return the root file system of the host's own tools, for a plan that is run on them."""
+    if plan.base.image is not None or system() != "linux":
+        return ()
+    return tuple(_entries(launched(plan, host, engine), engine))
+
+
+def look(
+    plan: Plan, host: Host, engine: Engine | None, inputs: Sequence[str] = (), private: Sequence[str] = ()
+) -> Seen:
+    """Return what a plan mounts and guards; ``inputs`` and ``private`` are those of ``bind.fences``."""
+    launch = launched(plan, host, engine)
     mounts, _ = present(launch)
     for mount in mounts:
         descriptor = open_source(mount.source, write=mount.write)  # refuses sockets, devices and pipes
         if descriptor is not None:
             os.close(descriptor)
-    by_target = {mount.target: mount.source for mount in mounts}
-    real = {mount.source: by_target[mount.target] for mount in launch.mounts if mount.target in by_target}
     unseen = hidden(launch)
-    kinds = {mount.source: kind(mount.source) or FILE for mount in mounts}
-    for fence in fences(launch, mounts, unseen, inputs, private):
+    found = fences(launch, mounts, unseen, inputs, private)
+    return Seen(engine, launch, tuple(mounts), tuple(unseen), tuple(inputs), tuple(private), found)
+
+
+def facts_of(seen: Seen, tools: tuple[Entry, ...], masks: str, *, held: bool = False) -> Facts:
+    """Return the facts of what was seen, with the kinds that things are of now.
+
+    ``masks`` is the directory that ``make_masks`` made. ``held`` says that the places of
+    protected paths are held: one that is missing all the same, where it could be made, is refused.
+    """
+    host = seen.launch.host
+    by_target = {mount.target: mount.source for mount in seen.mounts}
+    real = {
+        mount.source: by_target[mount.target] for mount in seen.launch.mounts if mount.target in by_target
+    }
+    kinds = {mount.source: kind(mount.source) or FILE for mount in seen.mounts}
+    for fence in seen.fences:
         kinds.update(_kinds(fence, held))
     return Facts(
         host=host,
         system=system(),
-        engine=engine,
+        engine=seen.engine,
         kinds=kinds,
-        hidden=tuple(unseen),
+        hidden=seen.hidden,
         real={path: leads for path, leads in real.items() if path != leads},
-        inputs=tuple(inputs),
-        private=tuple(private),
+        inputs=seen.inputs,
+        private=seen.private,
         temporary=tuple(dict.fromkeys(os.path.realpath(path) for path in _temporary(host))),
-        tools=tuple(_entries(launch, engine)) if plan.base.image is None and system() == "linux" else (),
+        tools=tools,
         masks=masks,
     )
 
@@ -170,7 +215,7 @@ def _temporary(host: Host) -> Iterator[str]:
 
 def _entries(launch: Launch, engine: Engine | None) -> Iterator[Entry]:
     """Yield the root file system of the host's own tools, as the native runner lays it out."""
-    for entry in _translated(tools(launch)):
+    for entry in _translated(layout.tools(launch)):
         if entry.path in _ENGINES_OWN:
             continue
         if entry.path == "/sbin" and entry.kind == "link" and engine is not None and engine.name == "docker":

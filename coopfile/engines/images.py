@@ -13,9 +13,10 @@ from coopfile.engines.call import Call, EngineError, ask, must, shown
 from coopfile.engines.detect import ISOLATION, isolation
 from coopfile.engines.timeouts import BUILD, IMPORT, PULL
 from coopfile.errors import CoopError
+from coopfile.language.items import LocalImage
 from coopfile.plan.model import is_built
 from coopfile.render import docker
-from coopfile.render.images import reference, tools_archive
+from coopfile.render.images import on_engine, reference, tools_archive
 from coopfile.render.stages import stages
 
 TYPE_CHECKING = False
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from typing import IO
 
     from coopfile.plan.model import Plan
-    from coopfile.render.facts import Engine, Facts
+    from coopfile.render.facts import Engine, Entry
 
 _WIDEST = 300  # characters of a line
 _LINES = 15
@@ -38,27 +39,28 @@ _LARGEST_CONFIGURATION = 4 << 20  # bytes
 
 def ensure(
     plan: Plan,
-    facts: Facts,
+    engine: Engine,
+    tools: Sequence[Entry],
+    project: str,
     environment: Mapping[str, str],
     tell: Callable[[str], None],
     show: Callable[[str], None] | None = None,
 ) -> str:
     """Return the name of the image, made or fetched if it is not there.
 
+    ``tools`` are those of the facts, and ``project`` is the real path of the workspace.
     ``tell`` hears of what takes long, and ``show`` each line of what the engine says meanwhile.
     """
-    engine = facts.engine
-    assert engine is not None
-    image = reference(plan, facts)
+    image = reference(plan, tools)
     if exists(engine, image, environment):
         return image
     if is_built(plan):
-        _build(plan, engine, image, environment, tell, show)
+        _build(plan, engine, project, image, environment, tell, show)
     elif plan.base.image is not None:
-        _pull(engine, image, environment, tell, show)
+        _get(plan, engine, project, image, environment, tell, show)
     else:
         what = "the image of the host's tools cannot be made"
-        archive = tools_archive(facts.tools)
+        archive = tools_archive(tools)
         must(what, docker.load(engine, image), IMPORT, environment, archive)
     return image
 
@@ -67,6 +69,26 @@ def exists(engine: Engine, image: str, environment: Mapping[str, str]) -> bool:
     """Tell whether an engine has an image; raises EngineError when it does not answer."""
     argv = (engine.program, "image", "inspect", "--format", "{{.Id}}", image)
     return ask(argv, environment=environment).status == 0
+
+
+def _get(
+    plan: Plan,
+    engine: Engine,
+    project: str,
+    image: str,
+    environment: Mapping[str, str],
+    tell: Callable[[str], None],
+    show: Callable[[str], None] | None,
+) -> None:
+    """Fetch the plan's own image, which is called ``image`` there."""
+    wanted = plan.base.image
+    if isinstance(wanted, LocalImage):
+        from coopfile.engines.load import load
+
+        tell(f"loading {wanted}")
+        load(engine, wanted, image, environment, project)
+    else:
+        _pull(engine, image, environment, tell, show)
 
 
 def _pull(
@@ -91,6 +113,7 @@ def _pull(
 def _build(
     plan: Plan,
     engine: Engine,
+    project: str,
     image: str,
     environment: Mapping[str, str],
     tell: Callable[[str], None],
@@ -99,7 +122,8 @@ def _build(
     """Build the image of a plan with packages, set-up or an agent."""
     from coopfile.render.dockerfile import dockerfile
 
-    text = dockerfile(plan)
+    known = on_engine(plan)
+    text = dockerfile(known)
     if plan.setup.network not in ("none", "host"):
         raise CoopError(
             f'setup.network = "{plan.setup.network}": {engine.name} would let the build reach this machine '
@@ -113,10 +137,9 @@ def _build(
             f"{engine.default_runtime}, which gives {level}",
             "make a runtime that gives it the engine's default, or name an image that has everything already",
         )
-    assert plan.base.image is not None
-    base = str(plan.base.image)
+    base = str(known.base.image)
     if not exists(engine, base, environment):
-        _pull(engine, base, environment, tell, show)
+        _get(plan, engine, project, base, environment, tell, show)
     _refuse_triggers(engine, base, environment)
     tell(f"building {image} (once; it is kept)")
     *argv, context = docker.build(engine, image, plan.setup.network)

@@ -16,13 +16,13 @@ from coopfile.engines.attend import attend
 from coopfile.engines.call import EngineError, ask, must, shown
 from coopfile.engines.timeouts import CREATE, HOLDS_STARTS, SETTLES, STARTS
 from coopfile.errors import CoopError
-from coopfile.native import running
+from coopfile.native import kept, running
 from coopfile.native.placeholders import Placeholders
 from coopfile.native.runner import TIMED_OUT, Outcome, ensure_streams, refuse_directories
-from coopfile.plan.bind import bind, fences, guarded
+from coopfile.plan.bind import guarded
 from coopfile.record import Record
 from coopfile.render import docker
-from coopfile.render.container import Request, container, identify
+from coopfile.render.container import Request, container
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from coopfile.engines.attend import Ended
-    from coopfile.plan.bind import Fence, Host
+    from coopfile.engines.collect import Seen
+    from coopfile.plan.bind import Fence, Host, Weakening
     from coopfile.plan.model import Plan
     from coopfile.render.container import Container
-    from coopfile.render.facts import Engine, Facts
+    from coopfile.render.facts import Engine
 
 _NAMES_TRIED = 3
 _NEVER_STARTED = ("created", "configured", "initialized")
@@ -53,39 +54,24 @@ class Place(Record):
     state: str
 
 
-def prepare(
-    plan: Plan,
-    engine: Engine,
-    place: Place,
-    argv: tuple[str, ...],
-    *,
-    owner: str | None = None,
-    token: str = "run",
-    known: str = "",
-    held: bool = False,
-) -> Container:
-    """Return the container of a plan on this machine; nothing but the masks is made.
+def prepare(plan: Plan, engine: Engine, place: Place, argv: tuple[str, ...]) -> Container:
+    """Return the container of a plan on this machine; nothing but the masks is made."""
+    masks = collect.make_masks(place.state)
+    facts = collect.facts(plan, place.host, engine, inputs=place.inputs, private=place.private, masks=masks)
+    return container(plan, facts, _request(argv))
 
-    ``known`` is ``Facts.accounts`` and ``held`` as ``collect.facts`` takes it.
-    """
+
+def _request(argv: tuple[str, ...], token: str = "run", owner: str | None = None) -> Request:
     terminal = os.isatty(0) and os.isatty(1)
-    request = Request(argv, token=token, owner=owner, terminal=terminal, held=True)
-    return container(plan, _facts(plan, engine, place, held=held).replace(accounts=known), request)
+    return Request(argv, token=token, owner=owner, terminal=terminal, held=True)
 
 
 def _accounts(plan: Plan, engine: Engine, place: Place, image: str, owner: str) -> str:
     """Return a directory of account files, where the image cannot know the user; Podman adds them itself."""
-    launch, _, _ = identify(plan, place.host, engine, system=collect.system())
+    launch = collect.launched(plan, place.host, engine)
     if plan.base.image is None or launch.uid == 0 or engine.name == "podman":
         return ""
     return accounts.ensure(engine, image, launch, place.environment, owner, place.state)
-
-
-def _facts(plan: Plan, engine: Engine, place: Place, *, held: bool = False) -> Facts:
-    masks = collect.make_masks(place.state)
-    return collect.facts(
-        plan, place.host, engine, inputs=place.inputs, private=place.private, masks=masks, held=held
-    )
 
 
 def run(
@@ -110,16 +96,20 @@ def run(
     environment = place.environment
     token = secrets.token_hex(6)
     owner = guard.owner_label(token)
-    image = images.ensure(plan, _facts(plan, engine, place), environment, tell, show)
+    tools = collect.tools(plan, place.host, engine)
+    image = images.ensure(plan, engine, tools, place.host.workspace, environment, tell, show)
     known = _accounts(plan, engine, place, image, owner)
-    placeholders, fenced = _hold(plan, place)
+    masks = collect.make_masks(place.state)
+    starting = _Starting(engine, place.state)
+    placeholders = Placeholders()
     try:
-        starting = _Starting(engine, place.state, fenced)
-    except BaseException:
-        placeholders.release()
-        raise
-    try:
-        made = prepare(plan, engine, place, argv, owner=owner, token=token, known=known, held=True)
+        host, lost = _keep(plan, engine, place.host)
+        seen = collect.look(plan, host, engine, place.inputs, place.private)
+        _hold(placeholders, seen.fences)
+        starting.announce(seen.fences, *_places(seen))
+        facts = collect.facts_of(seen, tools, masks, held=True).replace(accounts=known)
+        made = container(plan, facts, _request(argv, token, owner))
+        made = made.replace(weakenings=(*made.weakenings, *lost))
         for hole in made.holes:
             raise CoopError(f"{hole.key}: {hole.text}", hole.remedy)
         starting.check(made)
@@ -188,19 +178,30 @@ def _is_text(text: str) -> bool:
 class _Starting:
     """This run among the others of the same user while its mounts are made: see ``native.running``."""
 
-    def __init__(self, engine: Engine, state: str, fenced: Sequence[Fence]) -> None:
-        """Keep the others from starting, and say what this one can write and has pinned."""
+    def __init__(self, engine: Engine, state: str) -> None:
+        """Keep the others from starting, and note which run."""
         self._engine, self._state = engine, state
-        roots = [fence.mount.source for fence in fenced if fence.mount.write]
+        self._places: Sequence[str] = ()
+        self._own: tuple[int, str] | None = None
         try:
             self._lock = running.hold_starts(state)
+            self._others = running.others(state)
         except OSError as error:
             raise CoopError(f"{state} cannot be written: {error.strerror}", None) from None
-        self._own = running.announce(state, roots, guarded(fenced), starts_held=True)
+
+    def announce(self, fenced: Sequence[Fence], own: Sequence[str], places: Sequence[str]) -> None:
+        """Say what this run can write and has pinned.
+
+        ``own`` outlives the run, and ``places`` are those in it where something is mounted.
+        """
+        self._places = places
+        roots = [*(fence.mount.source for fence in fenced if fence.mount.write), *own]
+        self._own = running.announce(self._state, roots, (*guarded(fenced), *places), starts_held=True)
 
     def check(self, made: Container) -> None:
-        """Refuse to mount by name what another sandbox could replace meanwhile."""
-        found = running.exposed(self._state, [mount.source for mount in made.mounts], self._own)
+        """Refuse to mount by name what another sandbox could have replaced since the mounts were chosen."""
+        named = [*(mount.source for mount in made.mounts), *self._places]
+        found = running.exposed(self._others, named)
         if found is not None:
             raise CoopError(
                 f"another sandbox is running that could replace {found} while {self._engine.name} mounts it",
@@ -231,27 +232,40 @@ class _Starting:
         running.leave(self._own)
 
 
-def _hold(plan: Plan, place: Place) -> tuple[Placeholders, tuple[Fence, ...]]:
-    """Hold the places of protected paths that do not exist, on the host; return them with all fences."""
-    from coopfile.native.layout import hidden, present
+def _keep(plan: Plan, engine: Engine, host: Host) -> tuple[Host, tuple[Weakening, ...]]:
+    """Make what outlives the run; where it cannot be made, the run goes without, which is a weakening."""
+    launch = collect.launched(plan, host, engine)
+    lost = kept.make(launch)
+    for mount in launch.kept if not lost else ():
+        os.close(kept.opened(mount.source))  # engines mount by name, and would follow a link
+    return (host.replace(data="") if lost else host), lost
 
-    launch = bind(plan, place.host, ("true",))
-    mounts, _ = present(launch)
-    placeholders = Placeholders()
-    try:
-        fenced = fences(launch, mounts, hidden(launch), place.inputs, place.private)
-        for fence in fenced:
-            if not fence.hold:
-                continue
-            root = os.open(fence.mount.source, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                placeholders.reserve(root, fence.hold)
-            finally:
-                os.close(root)
-    except BaseException:
-        placeholders.release()
-        raise
-    return placeholders, fenced
+
+def _places(seen: Seen) -> tuple[list[str], list[str]]:
+    """Return what outlives the run, and places in it where something is mounted.
+
+    They are made here: an engine would follow the links that an earlier run left.
+    """
+    found = kept.places(seen.launch.kept, seen.mounts)
+    for item in found:
+        root = os.open(item.source, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.close(kept.open_place(root, item.path, directory=os.path.isdir(item.mount.source)))
+        finally:
+            os.close(root)
+    return [mount.source for mount in seen.launch.kept], [item.real for item in found]
+
+
+def _hold(placeholders: Placeholders, fenced: Sequence[Fence]) -> None:
+    """Hold the places of protected paths that do not exist, on the host."""
+    for fence in fenced:
+        if not fence.hold:
+            continue
+        root = os.open(fence.mount.source, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            placeholders.reserve(root, fence.hold)
+        finally:
+            os.close(root)
 
 
 def _create(made: Container, environment: Mapping[str, str], guarding: guard.Guard) -> str:

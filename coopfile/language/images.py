@@ -1,4 +1,4 @@
-"""Image references, as Docker's users write them."""
+"""Image references, as Docker's users write them, and images in local files, as Podman's and skopeo's do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 from coopfile.language.diagnostics import quoted
-from coopfile.language.items import ImageReference
+from coopfile.language.items import ImageReference, LocalImage
+from coopfile.language.paths import HostPath, RelativePath
 from coopfile.language.value_type import BadValue, ValueType, check_string, toml_string
 
 # The grammar of github.com/distribution/reference.
@@ -18,36 +19,45 @@ _REGISTRY = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:]+\])(?::([0-9]{{
 _NAME_MAX = 255
 
 _HUB = "docker.io"
+TRANSPORTS = ("oci", "oci-archive", "docker-archive")
 _TRANSPORT = re.compile(
     r"(oci|oci-archive|docker-archive|docker-daemon|containers-storage|dir|ostree|sif|docker|https?):",
     re.ASCII,
 )
+# Wider than what the OCI specification says of org.opencontainers.image.ref.name, but without @.
+_LOCAL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:+-]{0,254}", re.ASCII)
 
 
 class Image(ValueType):
-    """An OCI image reference. Typed: an ``ImageReference``, in full.
+    """An OCI image. Typed: an ``ImageReference`` in full, or a ``LocalImage``.
 
     Read as Docker does: ``debian`` is ``docker.io/library/debian:latest``; a first
     component with a dot or a port, or ``localhost``, is a registry. A digest is
-    sha256 with all its 64 digits. Images in local files are not accepted yet.
+    sha256 with all its 64 digits. ``oci:PATH[:TAG]`` is the directory of an OCI layout,
+    ``oci-archive:PATH[:TAG]`` a tar of one, ``docker-archive:PATH[:NAME]`` what
+    ``docker save`` and ``podman save`` write; the first colon ends the path, which is
+    absolute, below ``~/``, or relative to the project.
     """
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the raw value."""
-        return {"type": "string", "pattern": r"^[^\s@]+(@sha256:[0-9a-f]{64})?$"}
+        patterns = (r"^[^\s@]+(@sha256:[0-9a-f]{64})?$", rf"^({'|'.join(TRANSPORTS)}):[^:]+")
+        return {"type": "string", "anyOf": [{"pattern": pattern} for pattern in patterns]}
 
-    def parse(self, raw: object) -> ImageReference:
-        """Return the reference in full. Raises BadValue."""
+    def parse(self, raw: object) -> ImageReference | LocalImage:
+        """Return the image. Raises BadValue."""
         text = check_string(raw, "an image", '"debian:bookworm-slim"')
+        transport = _TRANSPORT.match(text)
+        if transport and transport[1] in TRANSPORTS:
+            return self._local(transport[1], text[transport.end() :])
         if any(char.isspace() for char in text):
             raise BadValue(f"{quoted(text)} is not an image reference", "it has no spaces")
-        transport = _TRANSPORT.match(text)
         if transport:
             self._refuse_transport(text, transport[1])
         name, _, digest = text.partition("@")
         return self._reference(name, self._digest(digest, "@" in text))
 
-    def show(self, value: ImageReference) -> str:
+    def show(self, value: ImageReference | LocalImage) -> str:
         """Return the reference in full."""
         return toml_string(str(value))
 
@@ -59,9 +69,25 @@ class Image(ValueType):
                 f"{quoted(text)} is an address", f"write the reference alone: {quoted(rest.lstrip('/'))}"
             )
         raise BadValue(
-            f"images in local files ({transport}:) are not supported yet",
-            f"push it to a registry; an image called {transport} is docker.io/library/{transport}",
+            f"{quoted(text)}: images cannot be taken from {transport}:",
+            f"save it to a file: {', '.join(f'{known}:PATH' for known in TRANSPORTS)}; "
+            f"an image called {transport} is docker.io/library/{transport}",
         )
+
+    def _local(self, transport: str, rest: str) -> LocalImage:
+        # A path may have an @, but no colon; a name has no @.
+        rest, at, digits = rest.partition("@sha256:")
+        digest = self._digest(f"sha256:{digits}", bool(at))
+        path, colon, name = rest.partition(":")
+        if colon and not _LOCAL_NAME.fullmatch(name):
+            raise BadValue(
+                f"{quoted(name)} is not the name of an image in a file",
+                "the first colon ends the path; a name has letters, digits, _ . / : + and -",
+            )
+        if not path:
+            raise BadValue(f"{transport}: names no file", f"such as {transport}:images/base")
+        kind = HostPath() if path.startswith(("/", "~", "$")) else RelativePath()
+        return LocalImage(transport, kind.parse(path), name or None, digest)
 
     @staticmethod
     def _digest(digest: str, given: bool) -> str | None:

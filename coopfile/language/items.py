@@ -23,6 +23,24 @@ class ImageReference(Record):
         return f"{self.registry}/{self.repository}{tag}{digest}"
 
 
+class LocalImage(Record):
+    """An image in a file of the host: ``oci:PATH[:NAME]``, ``oci-archive:`` or ``docker-archive:``.
+
+    ``path`` begins with ``/`` or ``~/``, or is relative to the project. ``name`` is a
+    layout's tag or the name that was saved, None for the only image there is.
+    """
+
+    transport: str
+    path: str
+    name: str | None = None
+    digest: str | None = None
+
+    def __str__(self) -> str:
+        name = f":{self.name}" if self.name else ""
+        digest = f"@{self.digest}" if self.digest else ""
+        return f"{self.transport}:{self.path}{name}{digest}"
+
+
 class HostPattern(Record):
     """A host that ``network.allow`` names: lower-case, without a trailing dot.
 

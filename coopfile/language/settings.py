@@ -98,7 +98,8 @@ SETTINGS: tuple[Setting, ...] = (
         None,
         REPLACE,
         wider.CHOSEN,
-        "An OCI image to build the root file system from. Without it: the host's own tools, read-only.",
+        "An OCI image to build the root file system from: a reference, or a file, as `oci:PATH`, "
+        "`oci-archive:PATH` or `docker-archive:PATH`. Without it: the host's own tools, read-only.",
         '"debian:bookworm-slim"',
     ),
     _packages("apt", '["git", "ripgrep"]'),
@@ -194,7 +195,7 @@ SETTINGS: tuple[Setting, ...] = (
         "network.allow",
         types.HostPatternType(),
         "Proxy mode: the hosts that may be reached, and no others. `*.` stands for every subdomain; "
-        "without a port, 80 and 443.",
+        "without a port, 80 and 443. An address of your network or machine has to be listed as such.",
         '["pypi.org", "*.github.com:443"]',
     ),
     _strings(
@@ -206,7 +207,8 @@ SETTINGS: tuple[Setting, ...] = (
     _strings(
         "session.persist",
         types.RelativePath(),
-        'Directories below the sandbox\'s home that outlive a session. ".claude" is always in the list.',
+        "Directories below the sandbox's home that its next run finds again; no other project or user "
+        'sees them, and they are none of yours. ".claude" is always in the list.',
         '[".claude", ".npm"]',
         default=BUILT_IN_PERSIST,
     ),
@@ -231,7 +233,8 @@ SETTINGS: tuple[Setting, ...] = (
     _strings(
         "session.caches",
         types.Choice("apt", "apk", "cargo", "dnf", "go", "npm", "pip"),
-        "Named download caches that sessions share.",
+        "Named download caches that the sessions of a project share, below the home. System packages (apt, "
+        "apk, dnf) are only installed when an image is built.",
         '["cargo", "pip", "npm"]',
     ),
     Setting(

@@ -21,16 +21,19 @@ def operations(prepared: Prepared) -> Iterator[str]:
     yield f"id map     uid {launch.uid} -> {launch.host.uid}, gid {launch.gid} -> {launch.host.gid}"
     yield prepared.layout.root.describe()
     yield "pivot_root"
+    yield "unmount    the host's tree"
     for operation in prepared.layout.operations:
         yield operation.describe()
     for directory, paths in prepared.layout.held:
         yield f"hold       {directory}: {' '.join(paths)} (an empty directory in place of what is missing)"
     for guard in prepared.layout.guards:
         yield guard.describe()
-    yield "unmount    the host's tree"
     yield "hostname   coop"
     if launch.network != "host":
         yield "loopback   up"
+    if prepared.means:
+        yield f"connect    {', else '.join(means.title for means in prepared.means)}"
+        yield "filter     the host, its networks, and what is local, private or metadata (in nf_tables)"
     yield "keyring    new and empty"
     yield f"directory  {launch.directory}"
     for name in sorted(launch.environment):

@@ -22,9 +22,15 @@ if TYPE_CHECKING:
 
     from coopfile.native.layout import Layout
     from coopfile.native.limits import Enforcement
+    from coopfile.native.network import Link
+    from coopfile.native.proxied import Gate
     from coopfile.plan.bind import Launch
 
 FAILED = 125
+# While a root file system is built. CAP_DAC_OVERRIDE: images have directories that nobody may write,
+# root's capabilities aside. CAP_SYS_CHROOT: apk runs the scripts of packages in a chroot. Both count in
+# the sandbox's user namespace only, for files that are the caller's own, of which it sees its own.
+BUILD_CAPABILITIES = 1 << 1 | 1 << 18
 _LOST = "{} was replaced on the host meanwhile, and the sandbox could write it from then on: look at it"
 
 
@@ -34,7 +40,8 @@ class Start(Record):
     ``gate`` is a pipe whose other end only the monitor has: it writes a byte when the
     sandbox is in its control group and the places of the guards are held, and closes
     it by dying. Into ``ended`` PID 1 writes a byte when it is the last process. ``mask`` is the caller's
-    signal mask.
+    signal mask. ``building`` tells that a root file system is built. ``link`` leads to what connects
+    the sandbox.
     """
 
     launch: Launch
@@ -46,6 +53,8 @@ class Start(Record):
     monitor: int
     mask: set[int]
     landlock_abi: int
+    building: bool
+    link: Link | Gate | None
 
 
 def main(start: Start) -> NoReturn:
@@ -65,6 +74,8 @@ def _run(start: Start) -> int:
     launch = start.launch
     own_network = launch.network != "host"
     namespaces.enter_other_namespaces(network=own_network)
+    if start.link is not None:
+        start.link.announce()
     _take_own_name()
     layout = start.layout
     groups = open_own(start.enforcement.hierarchies)
@@ -73,9 +84,11 @@ def _run(start: Start) -> int:
     syscalls.set_hostname("coop")
     if own_network:
         namespaces.raise_loopback()
+    if start.link is not None:
+        start.link.accept()
     syscalls.new_session_keyring()
     try:
-        os.chdir(launch.directory)
+        _enter(launch.directory)
     except OSError:
         raise CoopError(f"{launch.directory} is not visible inside the sandbox") from None
     _lock_in(start)
@@ -83,13 +96,22 @@ def _run(start: Start) -> int:
     table = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
     mounts = syscalls.read_all(table)
     _limit_resources(start.enforcement.rlimits)
-    os.umask(callers_umask)
+    if not start.building:
+        os.umask(callers_umask)
     command = _spawn(start)
     status = _reap(command)
     _tell_lost(mounts, table, start.report)
     _end_all()
     os.write(start.ended, b"1")
     return status
+
+
+def _enter(directory: str) -> None:
+    """Change to a directory, whoever may have put a link to a descriptor of ours there meanwhile."""
+    flags, how = syscalls.O_PATH | os.O_DIRECTORY, syscalls.RESOLVE_NO_MAGICLINKS
+    descriptor = syscalls.openat2(syscalls.AT_FDCWD, directory, flags, how)
+    os.fchdir(descriptor)
+    os.close(descriptor)
 
 
 def _take_own_name() -> None:
@@ -156,11 +178,11 @@ def _lock_in(start: Start) -> None:
             fence.allow_stream(stream)
     _limit_core()
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
-    syscalls.drop_capabilities()
+    syscalls.drop_capabilities(BUILD_CAPABILITIES if start.building else 0)
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
     if fence is not None:
         fence.enforce()
-    syscalls.set_seccomp_filter(seccomp.build(syscalls.MACHINE))
+    syscalls.set_seccomp_filter(seccomp.build(syscalls.MACHINE, building=start.building))
 
 
 def _limit_core() -> None:
@@ -220,7 +242,8 @@ def _reap(command: int) -> int:
                     return exit_status(status)
         elif number in signals.FORWARDED and number is not None:
             try:
-                os.kill(command, number)
+                # The command leads a session, and so a group, which what it waits for is in too.
+                os.kill(-command if number in signals.OF_A_TERMINAL else command, number)
             except OSError:
                 pass  # it has just ended; its status is on the way
 

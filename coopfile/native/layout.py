@@ -9,12 +9,14 @@ import os
 import stat
 
 from coopfile.errors import CoopError
+from coopfile.native import kept
 from coopfile.native.operations import (
     Bind,
     Devpts,
     Directory,
     EmptyRoot,
     Hide,
+    Keep,
     Operation,
     Pin,
     Proc,
@@ -86,12 +88,16 @@ def layout(
         root, operations, landlock = on_layers(launch, layers)
     else:
         root, operations, landlock = _on_host_tools(launch)
-    operations.append(Proc(tuple(name for name in PROC_MASKED if os.access(f"/proc/{name}", os.R_OK))))
-    operations.append(Devpts())
+    operations += kernels_own()
 
     mounts, skipped = present(launch)
-    outermost_first = sorted(mounts, key=lambda mount: mount.target.count("/"))
-    operations += [Bind(mount.source, mount.target, mount.write) for mount in outermost_first]
+    outermost_first = sorted((*mounts, *launch.kept), key=lambda mount: mount.target.count("/"))
+    operations += [
+        Keep(mount.source, mount.target)
+        if mount in launch.kept
+        else Bind(mount.source, mount.target, mount.write)
+        for mount in outermost_first
+    ]
     fenced = fences(launch, mounts, hidden(launch), inputs, private)
     # Hidden before protected: a guard that is there already is not replaced, and hiding says more.
     guards: list[Operation] = [Hide(fence.mount.target, path) for fence in fenced for path in fence.hide]
@@ -108,10 +114,15 @@ def layout(
         tuple(guards),
         held,
         tuple(landlock),
-        tuple(mount.source for mount in mounts if mount.write),
-        guarded(fenced),
+        tuple(mount.source for mount in (*mounts, *launch.kept) if mount.write),
+        (*guarded(fenced), *(place.real for place in kept.places(launch.kept, mounts))),
         launch.skipped + skipped,
     )
+
+
+def kernels_own() -> list[Operation]:
+    """Return what every sandbox sees of the kernel; /proc, whose links lead anywhere, comes last."""
+    return [Devpts(), Proc(tuple(name for name in PROC_MASKED if os.access(f"/proc/{name}", os.R_OK)))]
 
 
 def _on_host_tools(launch: Launch) -> tuple[Root, list[Operation], list[tuple[str, bool]]]:
@@ -178,6 +189,10 @@ def _etc(launch: Launch) -> list[Operation]:
         real = os.path.realpath("/etc/resolv.conf")
         if os.path.exists(real):
             operations.append(Tool(real, "/etc/resolv.conf"))
+    elif launch.network == "veth":
+        from coopfile.native import dns
+
+        operations.append(Write(dns.RESOLV_CONF, dns.resolv_conf()))
     return operations
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from coopfile.native.layout import Layout
+    from coopfile.native.network import Link, Means
+    from coopfile.native.proxied import Gate
     from coopfile.plan.bind import Launch
 
 
@@ -33,6 +35,9 @@ class Order(Record):
     landlock_abi: int
     report: int
     mask: set[int]
+    building: bool
+    means: tuple[Means, ...]
+    log: str
 
 
 def main(order: Order, caller: int) -> NoReturn:
@@ -51,13 +56,16 @@ def _run(order: Order, caller: int) -> int:
     group, placeholders = Group(), Placeholders()
     try:
         _watch(caller)
+        link = _link(order)
         if order.enforcement.scoped:
             group.ask_systemd(order.enforcement.scoped, order.launch.limits)
         namespaces.enter_user_namespace(order.launch.uid, order.launch.gid)
         _watch(caller)  # the change of credentials has cleared it: prctl(2)
-        pid, ended = _start(order, group, placeholders)
+        pid, ended = _start(order, group, placeholders, link)
         status = _supervise(pid, ended, placeholders)
         for text in reached(group.exceeded(), order.launch.limits):
+            report.send(order.report, report.Message(report.NOTE, text))
+        for text in link.notes() if link is not None else ():
             report.send(order.report, report.Message(report.NOTE, text))
         return status
     finally:
@@ -71,7 +79,22 @@ def _watch(caller: int) -> None:
         raise SystemExit
 
 
-def _start(order: Order, group: Group, placeholders: Placeholders) -> tuple[int, int]:
+def _link(order: Order) -> Link | Gate | None:
+    """Start what connects the sandbox, if anything does, while this process is in the host's namespaces."""
+    if order.launch.network == "proxy":
+        from coopfile.native import proxied
+
+        return proxied.start(order.launch.allow, order.log, order.landlock_abi)
+    if not order.means:
+        return None
+    from coopfile.native import network
+
+    return network.start(order.means, order.layout.writable, order.report)
+
+
+def _start(
+    order: Order, group: Group, placeholders: Placeholders, link: Link | Gate | None
+) -> tuple[int, int]:
     """Fork PID 1 and do what it needs of the host while it builds the tree.
 
     Returns its number here, and the pipe in which it tells that all others are gone.
@@ -93,8 +116,12 @@ def _start(order: Order, group: Group, placeholders: Placeholders) -> tuple[int,
                 monitor=monitor,
                 mask=order.mask,
                 landlock_abi=order.landlock_abi,
+                building=order.building,
+                link=link,
             )
         )
+    if link is not None:
+        link.leave()
     os.close(gate)
     os.close(end)
     signals.announce(ended)

@@ -11,8 +11,9 @@ import os
 import stat
 
 from coopfile.errors import CoopError
-from coopfile.native import sources, syscalls
+from coopfile.native import kept, sources, syscalls
 from coopfile.native.guards import Guards
+from coopfile.plan.bind import inside
 from coopfile.record import Record
 
 _ROOTED = syscalls.RESOLVE_IN_ROOT | syscalls.RESOLVE_NO_MAGICLINKS
@@ -24,7 +25,8 @@ _RESTRICTED = syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV
 class Tree:
     """The file tree under construction: the new root, what is ours in it, what hangs in it.
 
-    ``aside`` is a directory of the old root, which goes away with it.
+    ``aside`` is a directory of the old root, which goes away with it. ``kept`` are those
+    of ``mounted`` that hold what earlier runs left.
     """
 
     def __init__(self) -> None:
@@ -34,6 +36,7 @@ class Tree:
         self.own_devices: set[int] = set()
         self.prepared: dict[str, int] = {}
         self.mounted: dict[str, int] = {}
+        self.kept: set[str] = set()
         self.guards = Guards()
 
     def adopt_root(self, descriptor: int) -> None:
@@ -82,9 +85,25 @@ class Tree:
     def attach(self, tree: int, path: str) -> None:
         """Mount a detached tree at a path of the new root."""
         is_directory = stat.S_ISDIR(os.fstat(tree).st_mode)
-        target = self.mount_point(path, directory=is_directory)
+        holder = max((other for other in self.mounted if inside(path, other)), key=len, default="")
+        try:
+            if holder in self.kept:
+                target = kept.open_place(
+                    self.mounted[holder], path[len(holder) + 1 :], directory=is_directory
+                )
+            else:
+                target = self.mount_point(path, directory=is_directory)
+        except OSError as error:
+            raise CoopError(
+                f"nothing can be mounted at {path}: {error.strerror}",
+                "is there something else in the image, or a link that leads nowhere?",
+            ) from None
+        if stat.S_ISDIR(os.fstat(target).st_mode) != is_directory:
+            kind = "a file" if is_directory else "a directory"
+            raise CoopError(f"{path} is {kind} inside the sandbox, and what has to be mounted there is not")
         syscalls.move_mount(tree, target)
         os.close(target)
+        self.mounted[path] = tree
 
     def mask(self, directory: bool) -> int:
         """Return a detached read-only mount of something empty that nobody may open."""
@@ -120,6 +139,10 @@ class Operation(Record):
 
 class Root(Operation):
     """The root file system: mounted before everything else, and finished (``execute``) after it."""
+
+    def needs_disk(self) -> bool:
+        """Tell whether what is written has to be on disk, with this kernel."""
+        return False
 
     def mount(self, tree: Tree, stage: str) -> None:
         """Mount it at a place of the host's tree."""
@@ -237,7 +260,35 @@ class Bind(Operation):
         copy = tree.prepared.pop(self.target, None)
         if copy is not None:
             tree.attach(copy, self.target)
-            tree.mounted[self.target] = copy
+
+
+class Keep(Operation):
+    """A directory of coop's own, which outlives the run. ``source`` is a real path.
+
+    Without it, where it could not be made, the sandbox has what it would have had otherwise.
+    """
+
+    source: str
+    target: str
+
+    def describe(self) -> str:
+        return f"keep       {self.source} -> {self.target} (read-write)"
+
+    def prepare(self, tree: Tree) -> None:
+        try:
+            source = kept.opened(self.source)
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return
+        copy = syscalls.open_tree(source)
+        os.close(source)
+        syscalls.mount_setattr(copy, _RESTRICTED)
+        tree.prepared[self.target] = copy
+
+    def execute(self, tree: Tree) -> None:
+        copy = tree.prepared.pop(self.target, None)
+        if copy is not None:
+            tree.attach(copy, self.target)
+            tree.kept.add(self.target)
 
 
 class Scratch(Operation):
@@ -276,21 +327,24 @@ class Proc(Operation):
     def describe(self) -> str:
         return f"proc       /proc (read-only; masked: {' '.join(self.masked)})"
 
-    def execute(self, tree: Tree) -> None:
-        os.makedirs("./proc", exist_ok=True)
+    def cover(self, tree: Tree) -> None:
         flags = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
         try:
-            syscalls.mount("proc", "./proc", "proc", flags)
+            # The kernel allows it as long as the host's own is there: mount_too_revealing.
+            syscalls.mount("proc", "/proc", "proc", flags)
         except PermissionError:
             raise CoopError(
                 "the kernel refuses to mount /proc: parts of the host's own are hidden, as in containers",
                 "run the container with an unmasked /proc (docker: --security-opt systempaths=unconfined)",
             ) from None
-        proc = tree.directory("/proc")
+        tree.prepared["/proc"] = syscalls.open_tree(syscalls.AT_FDCWD, "/proc")
+
+    def execute(self, tree: Tree) -> None:
+        proc = tree.prepared.pop("/proc")
+        tree.attach(proc, "/proc")
         tree.guards.make_read_only(proc)
         for name in self.masked:
             tree.guards.hide(proc, name, tree.mask)
-        os.close(proc)
 
 
 class Devpts(Operation):

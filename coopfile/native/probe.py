@@ -9,7 +9,7 @@ from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _OLDEST = (5, 12)  # mount_setattr(2)
 
@@ -74,12 +74,37 @@ def _filter() -> None:
     syscalls.set_seccomp_filter(seccomp.build(syscalls.MACHINE))
 
 
+def internet(writable: Sequence[str], *, needed: bool) -> Ability:
+    """Connect a sandbox for a moment, and say by what. ``writable`` is as in ``network.find``."""
+    message = _report_of(lambda send: _connect(writable, send))
+    connected = message is not None and message.kind == report.NOTE
+    detail, remedy = (message.text, message.remedy) if message else ("a process was killed", None)
+    return Ability("internet", connected, detail, remedy, needed)
+
+
+def _connect(writable: Sequence[str], send: int) -> None:
+    from coopfile.native import network
+
+    link = network.start(network.find(writable), writable, send)
+    _enter_all()
+    link.announce()
+    report.send(send, report.Message(report.NOTE, link.accept()))
+
+
 def _tried(name: str, attempt: Callable[[], None], detail: str) -> Ability:
+    message = _report_of(lambda _: attempt())
+    if message:
+        return Ability(name, False, message.text, message.remedy)
+    return Ability(name, True, detail)
+
+
+def _report_of(attempt: Callable[[int], None]) -> report.Message | None:
+    """Run something in a child; return the first message, if any, that it wrote to a descriptor."""
     receive, send = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            attempt()
+            attempt(send)
         except BaseException as error:
             report.send_error(send, error)
         finally:
@@ -88,6 +113,4 @@ def _tried(name: str, attempt: Callable[[], None], detail: str) -> Ability:
     messages = list(report.receive(receive))
     os.close(receive)
     os.waitpid(pid, 0)
-    if messages:
-        return Ability(name, False, messages[0].text, messages[0].remedy)
-    return Ability(name, True, detail)
+    return messages[0] if messages else None

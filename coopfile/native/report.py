@@ -21,6 +21,7 @@ FAILURE = "failure"  # coop could not set the sandbox up
 COMMAND = "command"  # the command could not be started; the status says how
 NOTE = "note"  # worth telling after the command's end
 
+_FULL = "is the disk full that the project, or coop's own data, is on? coop clean frees some of that"
 _END = "\x1e"
 _MOST = 1500  # bytes
 
@@ -57,7 +58,9 @@ def send_error(descriptor: int, error: BaseException) -> None:
         send(descriptor, Message(FAILURE, text, "the native back end needs Linux 5.12 or newer"))
     elif isinstance(error, OSError):
         where = f" ({error.filename})" if error.filename else ""
-        send(descriptor, Message(FAILURE, f"setting up the sandbox failed: {error.strerror}{where}"))
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        text = f"setting up the sandbox failed: {error.strerror}{where}"
+        send(descriptor, Message(FAILURE, text, _FULL if full else None))
     else:
         send(descriptor, Message(FAILURE, f"setting up the sandbox failed: {type(error).__name__}: {error}"))
 

@@ -16,28 +16,41 @@ from coopfile.record import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from coopfile.native.layout import Layout
+    from coopfile.native.network import Means
     from coopfile.native.terminal import Saved
     from coopfile.plan.bind import Launch
 
 TIMED_OUT = 124
+_TIME = 0  # no signal has this number
 _GRACE = 5.0  # seconds between asking to end and ending
 
 
 class Prepared(Record):
-    """A launch, laid out for this machine, and what of its plan is weaker here."""
+    """A launch, laid out for this machine, and what of its plan is weaker here.
+
+    ``means`` are what may connect it to the internet, in order; ``log`` is the file for what its
+    proxy blocks, empty for none.
+    """
 
     launch: Launch
     layout: Layout
     enforcement: Enforcement
     landlock_abi: int
     weakenings: tuple[Weakening, ...]
+    building: bool = False
+    means: tuple[Means, ...] = ()
+    log: str = ""
 
 
 class Outcome(Record):
-    """How a command ended: its status as a shell would give it, and notes for people."""
+    """How a command ended: its status as a shell would give it, and notes for people.
+
+    ``interrupted`` is the signal to the caller that ended it, where such signals end it.
+    """
 
     status: int
     notes: tuple[str, ...] = ()
+    interrupted: int | None = None
 
 
 def prepare(
@@ -50,16 +63,26 @@ def prepare(
 
     ``inputs``, ``private`` and ``layers`` are as ``layout`` takes them.
     """
+    return prepare_layout(launch, layout(launch, inputs, private, layers))
+
+
+def prepare_layout(launch: Launch, laid_out: Layout, *, building: bool = False) -> Prepared:
+    """Look at the host like ``prepare``, for what is laid out already."""
     if not syscalls.supported_machine():
         raise CoopError(f"the native back end does not know this processor ({syscalls.MACHINE})")
-    if launch.network not in ("none", "host"):
-        raise CoopError(
-            f'network.mode = "{launch.network}" is not available on the native back end yet',
-            'use "none" or "host"',
-        )
+    means: tuple[Means, ...] = ()
+    if launch.network == "veth":
+        means = internet("setup.network" if building else "network.mode", laid_out.writable)
+    elif launch.network == "proxy":
+        from coopfile.plan.reach import VARIABLES
+
+        launch = launch.replace(environment={**VARIABLES, **launch.environment})
     enforced = enforcement(launch.limits)
     abi = landlock.abi()
     weakenings = [*enforced.weakenings]
+    if laid_out.root.needs_disk():
+        text = "not held for the root file system: what is written there is on disk until the end"
+        weakenings.append(Weakening("limits.tmp", text, "Linux 6.6 or newer"))
     if not abi:
         weakenings.append(
             Weakening(
@@ -71,14 +94,31 @@ def prepare(
     elif abi < 6 and launch.network == "host":
         text = "abstract sockets of the host are within reach: Landlock fences them from ABI 6 (Linux 6.12)"
         weakenings.append(Weakening("network.mode", text, 'network.mode = "none" cuts them off'))
-    return Prepared(launch, layout(launch, inputs, private, layers), enforced, abi, tuple(weakenings))
+    return Prepared(launch, laid_out, enforced, abi, tuple(weakenings), building, means)
 
 
-def run(prepared: Prepared, *, timeout: float | None = None) -> Outcome:
+def internet(key: str, writable: tuple[str, ...] = ()) -> tuple[Means, ...]:
+    """Return what may connect a sandbox whose plan says ``veth`` at ``key``; ``writable``: ``network.find``.
+
+    Raises CoopError when there is nothing.
+    """
+    from coopfile.native import network
+
+    try:
+        return network.find(writable)
+    except CoopError as error:
+        instead = f'{key} = "host", which reaches all that this machine does'
+        remedy = f"{error.remedy}; or {instead}" if error.remedy else instead
+        raise CoopError(f'{key} = "veth": {error.message}', remedy) from None
+
+
+def run(prepared: Prepared, *, timeout: float | None = None, output: int | None = None) -> Outcome:
     """Run the command with the caller's streams and return when all of it is gone.
 
     Signals that the caller gets are forwarded. ``timeout`` is in seconds; at its end
-    the command is asked to end, and after a grace period made to.
+    the command is asked to end, and after a grace period made to. With ``output``, a
+    descriptor for both of its output streams, the command has no input, and a signal
+    that asks the caller to end ends it at once.
     """
     ensure_streams()
     refuse_directories()
@@ -89,15 +129,25 @@ def run(prepared: Prepared, *, timeout: float | None = None) -> Outcome:
     pid = os.fork()
     if pid == 0:
         os.close(receive)
+        if output is not None:
+            _redirect(output)
         monitor.main(
             monitor.Order(
-                prepared.launch, prepared.layout, prepared.enforcement, prepared.landlock_abi, send, mask
+                prepared.launch,
+                prepared.layout,
+                prepared.enforcement,
+                prepared.landlock_abi,
+                send,
+                mask,
+                prepared.building,
+                prepared.means,
+                prepared.log,
             ),
             caller,
         )
     os.close(send)
     try:
-        status, timed_out = _wait(pid, timeout)
+        status, reason = _wait(pid, timeout, signals.ending() if output is not None else frozenset())
         messages = list(report.receive(receive))
     finally:
         os.close(receive)
@@ -108,9 +158,10 @@ def run(prepared: Prepared, *, timeout: float | None = None) -> Outcome:
         if message.kind == report.FAILURE:
             raise CoopError(message.text, message.remedy)
     notes = [message.text for message in messages]
-    if timed_out:
+    if reason == _TIME:
         notes.append(f"the command was ended after {timeout:g} s")
-    return Outcome(TIMED_OUT if timed_out else status, tuple(notes))
+        return Outcome(TIMED_OUT, tuple(notes))
+    return Outcome(status, tuple(notes), reason)
 
 
 def ensure_streams() -> None:
@@ -141,10 +192,17 @@ def _save_terminals() -> Saved | None:
     return Saved()
 
 
-def _wait(pid: int, timeout: float | None) -> tuple[int, bool]:
-    """Wait for the monitor; return its status and whether the time ran out."""
+def _redirect(output: int) -> None:
+    """Replace the three streams of this process: nothing comes in, and all goes out by one descriptor."""
+    empty = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+    for source, stream in ((output, 1), (output, 2), (empty, 0)):
+        os.dup2(source, stream)
+
+
+def _wait(pid: int, timeout: float | None, ending: frozenset[int]) -> tuple[int, int | None]:
+    """Wait for the monitor; return its status, and what ended it early: ``_TIME`` or one of ``ending``."""
     deadline = None if timeout is None else time.monotonic() + timeout
-    timed_out = False
+    reason = None
     while True:
         left = None if deadline is None else deadline - time.monotonic()
         number = signals.wait(left)
@@ -153,12 +211,15 @@ def _wait(pid: int, timeout: float | None) -> tuple[int, bool]:
             if ended:
                 if os.WIFSIGNALED(status):
                     raise CoopError(f"the sandbox's monitor was killed by signal {os.WTERMSIG(status)}")
-                return init.exit_status(status), timed_out
-        elif number is None and not timed_out:
-            timed_out, deadline = True, time.monotonic() + _GRACE
+                return init.exit_status(status), reason
+        elif number is None and reason is None:
+            reason, deadline = _TIME, time.monotonic() + _GRACE
             os.kill(pid, signals.SIGTERM)
         elif number is None:
             deadline = None
+            os.kill(pid, signals.ABANDONED)
+        elif number in ending:
+            reason, deadline = number, None
             os.kill(pid, signals.ABANDONED)
         elif number in signals.FORWARDED:
             os.kill(pid, number)

@@ -84,14 +84,25 @@ def _open_lock(directory: str) -> int:
         return os.open(f"{directory}/{_LOCK}", flags, 0o600)
 
 
-def exposed(state: str, sources: Sequence[str], own: tuple[int, str] | None) -> str | None:
-    """Return the first of some mount sources that another running sandbox could replace."""
-    for roots, guarded in _others(f"{state}/running", own[1] if own else ""):
+def others(state: str) -> list[tuple[list[str], list[str]]]:
+    """Return ``roots`` and ``guarded`` of every sandbox that runs. Raises OSError."""
+    return list(_others(f"{state}/running"))
+
+
+def exposed(others: Sequence[tuple[Sequence[str], Sequence[str]]], sources: Sequence[str]) -> str | None:
+    """Return the first of some mount sources that one of the ``others`` could replace."""
+    for roots, guarded in others:
         for source in sources:
             for root in roots:
                 if source.startswith(root.rstrip("/") + "/") and not _pinned(source, guarded):
                     return source
     return None
+
+
+def is_used(state: str, directory: str) -> bool:
+    """Tell whether a running sandbox can write below a directory."""
+    prefix = directory.rstrip("/") + "/"
+    return any(root.startswith(prefix) for roots, _ in others(state) for root in roots)
 
 
 def _pinned(path: str, guarded: Sequence[str]) -> bool:
@@ -101,11 +112,11 @@ def _pinned(path: str, guarded: Sequence[str]) -> bool:
     )
 
 
-def _others(directory: str, own: str) -> Iterator[tuple[list[str], list[str]]]:
+def _others(directory: str) -> Iterator[tuple[list[str], list[str]]]:
     """Yield what others can write and have pinned; files that nobody holds are removed."""
     for name in os.listdir(directory):
         path = f"{directory}/{name}"
-        if name == _LOCK or path == own:
+        if name == _LOCK:
             continue
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

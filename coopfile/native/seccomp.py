@@ -88,12 +88,14 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
 }
 
 # Answered as if the kernel had no such call, so that libc and runtimes fall back:
-# io_uring opens and connects without the calls above; clone3 hides its flags behind a pointer.
+# io_uring opens and connects without the calls above; clone3 hides its flags behind a pointer, openat2
+# the mode of what it makes.
 ABSENT: dict[str, tuple[int | None, int | None]] = {
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
     "clone3": (435, 435),
+    "openat2": (437, 437),
 }
 
 CLONE = (56, 220)
@@ -109,22 +111,68 @@ DENIED_IOCTLS = (0x5412, 0x541C, 0x541D, 0x5423)
 # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK; the rest (vsock, packet, alg, can, …) is attack surface.
 FAMILIES = (1, 2, 10, 16)
 
-# chmod and its like by the position of the mode: the command could leave the caller's other
+# Calls that set a mode, by its position: the command could leave the caller's other
 # programs, or other users, a set-id file of the caller's in the workspace.
-CHMOD: dict[str, tuple[int | None, int | None, int]] = {
+MODES: dict[str, tuple[int | None, int | None, int]] = {
     "chmod": (90, None, 1),
     "fchmod": (91, 52, 1),
     "fchmodat": (268, 53, 2),
     "fchmodat2": (452, 452, 2),
+    "creat": (85, None, 1),
 }
+# The same by the positions of the flags and of the mode, which counts only when a file is made. Writing
+# takes the bits away again, but set-group-id stays while the group may not execute the file, and an access
+# control list, a name behind a pointer, lets it do so later: setattr_should_drop_sgid, posix_acl_update_mode.
+OPEN: dict[str, tuple[int | None, int | None, int, int]] = {
+    "open": (2, None, 1, 2),
+    "openat": (257, 56, 2, 3),
+}
+MAKES = 0x400040  # O_CREAT, __O_TMPFILE
 SET_ID = 0o6000
+
+# Not denied while a root file system is built: apk runs the scripts of packages in a chroot.
+BUILDING = ("chroot",)
+# While a root file system is built: answered with success, without effect. There is one id, which owns
+# everything; and what is built is put on disk as a whole, or not at all.
+FAKED: dict[str, tuple[int | None, int | None]] = {
+    "chown": (92, None),
+    "fchown": (93, 55),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "setuid": (105, 146),
+    "setgid": (106, 144),
+    "setreuid": (113, 145),
+    "setregid": (114, 143),
+    "setresuid": (117, 147),
+    "setresgid": (119, 149),
+    "setfsuid": (122, 151),  # the answer is the id before: 0 it is
+    "setfsgid": (123, 152),
+    "setgroups": (116, 159),
+    "capset": (126, 91),
+    "sync": (162, 81),
+    "fsync": (74, 82),
+    "fdatasync": (75, 83),
+    "sync_file_range": (277, 84),
+    "syncfs": (306, 267),
+}
+# mknod and its like by the position of the mode: devices are faked, FIFOs and sockets made.
+MAKE_NODE: dict[str, tuple[int | None, int | None, int]] = {"mknod": (133, None, 1), "mknodat": (259, 33, 2)}
+_FORMAT, _DEVICES = 0o170000, (0o020000, 0o060000)
+# File capabilities are faked too, but names of attributes are behind a pointer. So what tells them is the
+# size of the value (the fourth argument), of struct vfs_cap_data or vfs_ns_cap_data: linux/capability.h.
+SET_ATTRIBUTE: dict[str, tuple[int, int]] = {
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+}
+_CAPABILITY_SIZES = (20, 24)
 
 # A limit of 1 on core dumps keeps them from the host's handler, 0 does not (core(5)). So lowering it
 # has no effect, but succeeds: programs that hold keys forbid their own dumps, and give up if they cannot.
 PRLIMIT, SETRLIMIT = (302, 261), (160, 164)
 _RLIMIT_CORE = 4
 
-_LOAD, _JUMP_EQUAL, _JUMP_GREATER_EQUAL, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _AND, _JUMP_EQUAL, _JUMP_GREATER_EQUAL, _JUMP_SET, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _NUMBER, _ARCH, _FIRST_LOW = 0, 4, 16  # offsets in struct seccomp_data, little endian
 _ARGUMENT = 8
 _SECOND_LOW = _FIRST_LOW + _ARGUMENT
@@ -167,8 +215,50 @@ def _keep_core_limit(column: int) -> bytes:
     return program + _instruction(_JUMP_EQUAL, PRLIMIT[column], 0, len(block) // 8) + block
 
 
-def build(machine: str) -> bytes:
-    """Return the filter for ``x86_64`` or ``aarch64`` as an array of struct sock_filter."""
+def _forbid_set_ids(column: int) -> bytes:
+    """Return the blocks that deny every mode of a file that sets a set-id bit."""
+    check = _instruction(_JUMP_SET, SET_ID, 0, 1) + _instruction(_RETURN, _ERRNO | EPERM)
+    check += _instruction(_RETURN, _ALLOW)
+    program = b""
+    for *columns, flags, position in OPEN.values():
+        if (number := columns[column]) is not None:
+            block = _instruction(_LOAD, _FIRST_LOW + flags * _ARGUMENT)
+            block += _instruction(_JUMP_SET, MAKES, 1, 0) + _instruction(_RETURN, _ALLOW)
+            block += _instruction(_LOAD, _FIRST_LOW + position * _ARGUMENT) + check
+            program += _instruction(_JUMP_EQUAL, number, 0, len(block) // 8) + block
+    for *columns, position in (*MODES.values(), *MAKE_NODE.values()):
+        if (number := columns[column]) is not None:
+            block = _instruction(_LOAD, _FIRST_LOW + position * _ARGUMENT) + check
+            program += _instruction(_JUMP_EQUAL, number, 0, len(block) // 8) + block
+    return program
+
+
+def _fake(column: int) -> bytes:
+    """Return the blocks that make changes of owners, ids, devices and file capabilities a success."""
+    success = _instruction(_RETURN, _ERRNO)
+    program = b""
+    for numbers in FAKED.values():
+        if (number := numbers[column]) is not None:
+            program += _answer(number, _ERRNO)
+    for *columns, position in MAKE_NODE.values():
+        if (number := columns[column]) is not None:
+            block = _instruction(_LOAD, _FIRST_LOW + position * _ARGUMENT) + _instruction(_AND, _FORMAT)
+            for device in _DEVICES:
+                block += _instruction(_JUMP_EQUAL, device, 0, 1) + success
+            block += _instruction(_RETURN, _ALLOW)
+            program += _instruction(_JUMP_EQUAL, number, 0, len(block) // 8) + block
+    sizes = [(size, _ERRNO) for size in _CAPABILITY_SIZES]
+    for pair in SET_ATTRIBUTE.values():
+        program += _check_argument(pair[column], _FIRST_LOW + 3 * _ARGUMENT, sizes, None)
+    return program
+
+
+def build(machine: str, *, building: bool = False) -> bytes:
+    """Return the filter for ``x86_64`` or ``aarch64`` as an array of struct sock_filter.
+
+    ``building`` is for the building of a root file system: there set-id bits may be set, chroot
+    is left to capabilities, and what takes other ids than one succeeds without effect.
+    """
     column = 0 if machine == "x86_64" else 1
     deny, absent = _ERRNO | EPERM, _ERRNO | ENOSYS
     program = _instruction(_LOAD, _ARCH)
@@ -190,17 +280,12 @@ def build(machine: str) -> bytes:
     block += _instruction(_RETURN, _ALLOW)
     program += _instruction(_JUMP_EQUAL, CLONE[column], 0, len(block) // 8) + block
 
-    for *columns, position in CHMOD.values():
-        if (number := columns[column]) is not None:
-            block = _instruction(_LOAD, _FIRST_LOW + position * _ARGUMENT)
-            block += _instruction(_JUMP_SET, SET_ID, 0, 1) + _instruction(_RETURN, deny)
-            block += _instruction(_RETURN, _ALLOW)
-            program += _instruction(_JUMP_EQUAL, number, 0, len(block) // 8) + block
+    program += _fake(column) if building else _forbid_set_ids(column)
     program += _keep_core_limit(column)
 
     for calls, verdict in ((DENIED, deny), (ABSENT, absent)):
-        for numbers in calls.values():
+        for name, numbers in calls.items():
             number = numbers[column]
-            if number is not None:
+            if number is not None and not (building and name in BUILDING):
                 program += _answer(number, verdict)
     return program + _instruction(_RETURN, _ALLOW)

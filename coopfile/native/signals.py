@@ -30,6 +30,8 @@ FORWARDED: frozenset[int] = frozenset(
         "SIGCONT",
     )
 )
+# Those that a terminal sends to a whole process group: termios(3), tty_ioctl(4).
+OF_A_TERMINAL: frozenset[int] = frozenset((_signal.SIGINT, _signal.SIGQUIT, _signal.SIGWINCH))
 # The interpreter ignores these from its start, which exec would hand on.
 IGNORED_BY_PYTHON: tuple[int, ...] = (int(_signal.SIGPIPE), int(_signal.SIGXFSZ))
 SIGIO: int = _signal.SIGIO
@@ -45,6 +47,12 @@ def announce(descriptor: int) -> None:
     """Have SIGIO sent to this process when there is something to read: fcntl(2), F_SETOWN, O_ASYNC."""
     fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_ASYNC)
+
+
+def ending() -> frozenset[int]:
+    """Return the signals that ask this process to end, less those that it ignores."""
+    asking = (_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGTERM)
+    return frozenset(int(item) for item in asking if _signal.getsignal(item) != _signal.SIG_IGN)
 
 
 def restore(mask: set[int]) -> None:

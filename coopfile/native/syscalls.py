@@ -135,6 +135,11 @@ def unshare(flags: int) -> None:
     _libc_call("unshare", flags)
 
 
+def setns(descriptor: int, kind: int) -> None:
+    """Move into an existing namespace: setns(2)."""
+    _libc_call("setns", descriptor, kind)
+
+
 def mount(source: str, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
     """Mount by path: mount(2)."""
     encoded = [None if item is None else os.fsencode(item) for item in (source, target, kind, options)]
@@ -225,21 +230,29 @@ def new_session_keyring() -> None:
     call("keyctl", _NUMBERS[MACHINE]["keyctl"], 1, None)  # KEYCTL_JOIN_SESSION_KEYRING
 
 
-def drop_capabilities() -> None:
-    """Empty the ambient, bounding, effective, permitted and inheritable sets for good.
+def drop_capabilities(kept: int = 0) -> None:
+    """Empty the ambient and inheritable sets, and all but ``kept`` (a bit each) of the others, for good.
 
-    With the bounding set empty, no exec can give one back: capabilities(7).
+    What is not in the bounding set no exec can give back: capabilities(7).
     """
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     for capability in range(64):
+        if kept >> capability & 1:
+            continue
         try:
             prctl(PR_CAPBSET_DROP, capability)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
             break  # past the last capability that this kernel knows
+    set_capabilities(kept)
+
+
+def set_capabilities(kept: int) -> None:
+    """Keep of this process's capabilities these, a bit each; root's exec may give more: capset(2)."""
     header = pack("II", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
-    call("capset", _NUMBERS[MACHINE]["capset"], header, bytes(24))
+    sets = pack("6I", kept & 0xFFFFFFFF, kept & 0xFFFFFFFF, 0, kept >> 32, kept >> 32, 0)
+    call("capset", _NUMBERS[MACHINE]["capset"], header, sets)  # effective, permitted, inheritable
 
 
 def read_file(path: str) -> bytes:

@@ -26,8 +26,8 @@ def build(
 ) -> None:
     """Make a root, move into it, and run the operations there.
 
-    Whatever they need of the host is open before the move, so that no link in the new
-    root, which may come from an image, leads anywhere but into the new root. ``ready``
+    Whatever they need of the host is open before the move, and then the old root goes: else a
+    link of an image could lead there, for ``..`` of the root is what is mounted over it. ``ready``
     is called before the guards: it returns when their places are held.
     """
     syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
@@ -41,9 +41,10 @@ def build(
     root.mount(tree, stage)
     os.chdir(stage)
     tree.adopt_root(os.open(".", syscalls.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
-    # The old root now lies on top of the new one at the same place, where no path leads but the
-    # one that is unmounted in the end: pivot_root(2), "pivot_root(".", ".")".
+    # The old root now lies on top of the new one at the same place: pivot_root(2).
     syscalls.pivot_root(".", ".")
+    syscalls.umount(".")
+    os.chdir("/")
     _make_masks(tree)
     for operation in operations:
         operation.execute(tree)
@@ -52,8 +53,6 @@ def build(
         guard.execute(tree)
     _drop_masks(tree)
     root.execute(tree)
-    syscalls.umount(".")
-    os.chdir("/")
 
 
 def _make_masks(tree: Tree) -> None:

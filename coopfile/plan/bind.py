@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coopfile.errors import CoopError
+from coopfile.plan import sessions
 from coopfile.plan.hosttools import HOME_PROTECT
 from coopfile.record import Record
 
@@ -10,6 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from coopfile.language.items import HostPattern
     from coopfile.plan.model import Limits, Plan
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -33,7 +35,8 @@ class Host(Record):
 
     Paths are absolute and free of links; ``directory`` is where the caller stands;
     ``shell`` is what a bare ``coop run`` starts; ``started`` is the time of the
-    launch in seconds since the epoch.
+    launch in seconds since the epoch. ``data`` is where coop keeps what outlives runs;
+    without it nothing does.
     """
 
     uid: int
@@ -45,6 +48,7 @@ class Host(Record):
     environment: Mapping[str, str]
     shell: str = "/bin/sh"
     started: int = 0
+    data: str = ""
 
 
 class Weakening(Record):
@@ -80,9 +84,11 @@ class Launch(Record):
     """One command in one sandbox on this machine: all that a back end needs.
 
     ``mounts`` begins with the workspace. ``protect`` and ``hide`` are relative to it.
+    ``kept`` are coop's own directories, which outlive the run: nothing in them is guarded,
+    and no path of ``mounts`` leads there.
     ``inherited`` are (variable, the host's variable) for values that come from the
     host's environment: they may be secret, and must not be written down. Without
-    ``PATH`` in ``environment`` the image's own counts.
+    ``PATH`` in ``environment`` the image's own counts. ``allow`` is for the network ``proxy``.
     """
 
     argv: tuple[str, ...]
@@ -99,7 +105,9 @@ class Launch(Record):
     network: str
     limits: Limits
     inherited: tuple[tuple[str, str], ...] = ()
+    kept: tuple[Mount, ...] = ()
     skipped: tuple[str, ...] = ()
+    allow: tuple[HostPattern, ...] = ()
 
 
 def bind(plan: Plan, host: Host, argv: tuple[str, ...], *, timeout: int | None = None) -> Launch:
@@ -116,6 +124,7 @@ def bind(plan: Plan, host: Host, argv: tuple[str, ...], *, timeout: int | None =
 
     below = host.directory[len(host.workspace) :] if inside(host.directory, host.workspace) else ""
     directory = workspace + below
+    kept, left_out = _kept(plan, host, home, mounts)
     environment, skipped = _environment(plan, host, home, user, workspace, directory)
     return Launch(
         argv=argv or plan.agent.command or (environment["SHELL"],),
@@ -136,7 +145,9 @@ def bind(plan: Plan, host: Host, argv: tuple[str, ...], *, timeout: int | None =
             for variable in plan.env
             if variable.host is not None and variable.host in host.environment
         ),
-        skipped=skipped,
+        kept=kept,
+        skipped=(*skipped, *left_out),
+        allow=plan.network.allow,
     )
 
 
@@ -192,6 +203,27 @@ def _below(mount: Mount, paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(path[len(prefix) :] for path in paths if path.startswith(prefix))
 
 
+def _kept(
+    plan: Plan, host: Host, home: str, mounts: Sequence[Mount]
+) -> tuple[tuple[Mount, ...], tuple[str, ...]]:
+    """Return the mounts of what outlives the run, and what of it has its place taken.
+
+    What the plan gives by name comes first, then ``session.persist``, then caches.
+    """
+    found: list[Mount] = []
+    left_out = []
+    persisted = [f"{home}/{path}" for path in plan.session.persist]
+    for item in sessions.kept(plan, host.workspace) if host.data else ():
+        target = f"{home}/{item.path}"
+        around = [mount for mount in mounts if inside(target, mount.target)]
+        if around:
+            given = "the workspace" if around[0] is mounts[0] else around[0].target
+            left_out.append(f"{item.key}: {item.item}: {target} is in {given}, which is given from the host")
+        elif item.key == "session.persist" or not any(inside(target, path) for path in persisted):
+            found.append(Mount(f"{host.data}/{item.place}", target, True))
+    return tuple(found), tuple(left_out)
+
+
 def _account_name(name: str) -> str:
     plain = name.replace("-", "").replace("_", "").replace(".", "")
     return name if plain.isalnum() and plain.isascii() and name[0] not in "-." else "user"
@@ -239,9 +271,12 @@ def _environment(
         LOGNAME=user,
         SHELL="/bin/sh" if own else host.shell,
         PWD=directory,
+        COOP_SESSION=sessions.session_id(host.workspace, plan.access),
         COOP_WORKSPACE=workspace,
         COOP_CREATED=str(host.started),
     )
+    if host.data:
+        environment.update(sessions.variables(plan.session.caches, home))
     skipped = []
     for variable in plan.env:
         value = variable.value if variable.host is None else host.environment.get(variable.host)

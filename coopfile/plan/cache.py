@@ -55,8 +55,14 @@ def load(directory: str, wanted: tuple[Any, ...]) -> Plan | None:
     """Return the plan stored for a key, or None."""
     if _in_workspace(directory, wanted):
         return None
+    plan = recall(_path(directory, wanted), wanted)
+    return None if plan is None else from_data(plan)
+
+
+def recall(path: str, wanted: tuple[Any, ...]) -> Any:
+    """Return the plain value that an entry holds for a key, or None."""
     try:
-        descriptor = os.open(_path(directory, wanted), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
     try:
@@ -69,8 +75,8 @@ def load(directory: str, wanted: tuple[Any, ...]) -> Plan | None:
     if data[:_CHECK] != _check(data[_CHECK:]):
         return None
     try:
-        stored, plan = marshal.loads(data[_CHECK:])
-        return from_data(plan) if stored == wanted else None
+        stored, value = marshal.loads(data[_CHECK:])
+        return value if stored == wanted else None
     except (ValueError, EOFError, TypeError):
         return None  # another Python's
 
@@ -82,7 +88,11 @@ def store(directory: str, under: tuple[Any, ...], plan: Plan, places: tuple[Plac
     newest = max((max(place.stamp[3:]) for place in places), default=0)
     if time.time_ns() - newest < _RACY:
         return
-    path = _path(directory, under)
+    remember(_path(directory, under), under, to_data(plan))
+
+
+def remember(path: str, under: tuple[Any, ...], value: Any) -> None:
+    """Have an entry hold a plain value for a key; not being able to is no error."""
     partial = f"{path}.{os.getpid()}"
     try:
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -92,7 +102,7 @@ def store(directory: str, under: tuple[Any, ...], plan: Plan, places: tuple[Plac
             partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
         )
         try:
-            data = marshal.dumps((under, to_data(plan)))
+            data = marshal.dumps((under, value))
             os.write(descriptor, _check(data) + data)
         finally:
             os.close(descriptor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
+from coopfile import strictjson
 from coopfile.errors import CoopError
 from coopfile.language.diagnostics import visible
 from coopfile.language.settings import SETTINGS
@@ -13,7 +14,7 @@ from coopfile.plan.model import Plan, from_data, leaf, to_data
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn
+    from typing import Any
 
     from coopfile.language.settings import Setting
 
@@ -41,10 +42,8 @@ def from_json(text: str | bytes, name: str = "the plan") -> Plan:
     said is accepted. Raises CoopError when it is not JSON, or not such a plan.
     """
     try:
-        data = json.loads(
-            text, parse_float=_refuse, parse_constant=_refuse, object_pairs_hook=_without_duplicates
-        )
-    except (ValueError, RecursionError) as error:
+        data = strictjson.loads(text)
+    except ValueError as error:
         raise _not_a_plan(name, [f"it is not JSON of the right kind: {error}"]) from None
     problems = _violations(data)
     if problems:
@@ -104,16 +103,3 @@ def _not_a_plan(name: str, problems: list[str]) -> CoopError:
         lines.append(f"and {len(problems) - _SHOWN_PROBLEMS} more")
     message = "\n  ".join([f"{visible(name)} is not a plan:", *lines])
     return CoopError(message, "plans are written by `coop plan --json`, with the same version of coop")
-
-
-def _refuse(number: str) -> NoReturn:
-    raise ValueError(f"{number} is not a whole number")
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in table:
-            raise ValueError(f"the key {key!r} stands twice in one object")
-        table[key] = value
-    return table

@@ -4,7 +4,8 @@
 - Of a list that only grows, the ceiling is the set that may be used; of one that
   takes away, what has to be in it. A list of which no value is wider, such as
   packages, is held like one that grows.
-- Any other setting has to be what the ceiling says.
+- Any other setting has to be what the ceiling says. An image that it names without a
+  digest may have any, as the lock gives it one.
 
 What is built into every list needs nobody's leave.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from coopfile.language.diagnostics import Diagnostic, Position, quoted
 from coopfile.language.directions import DIFFERENT, DIFFERS, GROWING, PROFILE, WIDENS
+from coopfile.language.items import ImageReference, LocalImage
 from coopfile.language.settings import ADD, BY_KEY
 from coopfile.language.syntax import read_text
 from coopfile.plan.compare import show
@@ -64,7 +66,7 @@ class _Limit(Record):
     def whole(self) -> Iterator[Diagnostic]:
         """Hold a value that is one thing."""
         most = self.reading.ceiling[self.key].value
-        value = leaf(self.plan, self.key)
+        value = _under(most, leaf(self.plan, self.key))
         exact = self.direction in (DIFFERS, PROFILE)
         for delta in self.direction.compare(most, value):
             if delta.kind == WIDENS or (exact and delta.kind == DIFFERENT):
@@ -128,3 +130,10 @@ class _Limit(Record):
                 indent = len(text) - len(text.lstrip())
                 return Position(origin.source, origin.line, indent + 1, len(text.strip())), text
         return Position(origin.source, 0, 0, 0), None
+
+
+def _under(most: Any, value: Any) -> Any:
+    """Return a value without what the ceiling says nothing of: an image's digest."""
+    if isinstance(value, ImageReference | LocalImage) and getattr(most, "digest", None) is None:
+        return value.replace(digest=None)
+    return value

@@ -13,11 +13,12 @@ from coopfile.errors import UsageError
 from coopfile.language.items import HostPattern
 from coopfile.language.settings import BUILT_IN_PROTECT
 from coopfile.language.values import BadValue, HostPatternType
-from coopfile.plan import hosttools
+from coopfile.plan import hosttools, sessions
 from coopfile.plan.bind import PASSED, PASSED_PREFIX, PATH, expand, inside
-from coopfile.plan.endpoints import is_local, is_loopback
+from coopfile.plan.endpoints import DNS, NAMESERVER, is_local, is_loopback
 from coopfile.plan.globs import compile_globs
 from coopfile.plan.model import leaf
+from coopfile.plan.reach import VARIABLES, allowing
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -28,7 +29,17 @@ if TYPE_CHECKING:
     from coopfile.plan.model import Plan
 
 BUILT_IN = "built in"
-COOP_SETS = ("COOP_CREATED", "COOP_WORKSPACE", "HOME", "LOGNAME", "PATH", "PWD", "SHELL", "USER")
+COOP_SETS = (
+    "COOP_CREATED",
+    "COOP_SESSION",
+    "COOP_WORKSPACE",
+    "HOME",
+    "LOGNAME",
+    "PATH",
+    "PWD",
+    "SHELL",
+    "USER",
+)
 
 _NOTHING, _READ, _WRITE = range(3)
 
@@ -139,6 +150,7 @@ def _path(question: _Question, wanted: int) -> Verdict:
     view = (
         _hidden(question, path)
         or max(given, key=lambda view: view.level, default=None)
+        or _kept(question, path, wanted)
         or _system(question, path, wanted)
         or _absent(question, path, wanted)
     )
@@ -214,6 +226,19 @@ def _guarded(question: _Question) -> Iterable[tuple[str, str, str]]:
         yield expand(text, question.home), "files.read", text
 
 
+def _kept(question: _Question, path: str, wanted: int) -> _View | None:
+    """Return what the sandbox has in place of a path of the home that outlives its runs."""
+    for item in sessions.kept(question.plan, question.workspace):
+        place = f"{question.home}/{item.path}"
+        if inside(path, place):
+            origin = question.origin(item.key, item.item)
+            reason = f"the sandbox has a {question.short(place)} of its own, which the next run finds again"
+            seen = wanted == _WRITE or path == place
+            remedy = None if seen else f'for yours, add "{question.short(path)}" to files.read'
+            return _View(_WRITE if seen else _NOTHING, item.key, reason, remedy, origin)
+    return None
+
+
 def _system(question: _Question, path: str, wanted: int) -> _View | None:
     """Return what every sandbox has of a path."""
     tool = any(inside(path, tool) for tool in hosttools.TOOLS)
@@ -230,6 +255,9 @@ def _system(question: _Question, path: str, wanted: int) -> _View | None:
     if path == "/etc/resolv.conf" and question.plan.network.mode == "host":
         origin = question.origin("network.mode")
         return _View(_READ, "network.mode", "the host's network needs the host's name servers", None, origin)
+    if path == "/etc/resolv.conf" and question.plan.network.mode == "veth":
+        origin = question.origin("network.mode")
+        return _View(_READ, "network.mode", "the sandbox's own: its server asks the host's", None, origin)
     if inside(path, "/proc"):
         masked = any(inside(path, f"/proc/{name}") for name in hosttools.PROC_MASKED)
         level, reason = (
@@ -271,11 +299,13 @@ def _connect(question: _Question) -> Verdict:
         ask = f'set network.mode = "proxy" and network.allow = ["{_as_pattern(endpoint)}"]'
         return by_mode(False, "there is no network but loopback", ask)
     if mode == "veth":
+        if (endpoint.host, endpoint.port) == (NAMESERVER, DNS):
+            return by_mode(True, "what the sandbox asks for names, which are the host's name server's")
         if is_local(endpoint.host):
             reason = "this machine, its neighbours and the cloud's metadata are out of reach"
             return by_mode(False, reason, 'only network.mode = "host" reaches them, and everything else')
         return by_mode(True, "the internet; not an address of this machine or its neighbours")
-    pattern = next((pattern for pattern in network.allow if pattern.covers(endpoint)), None)
+    pattern = allowing(network.allow, endpoint.host, endpoint.port or 443)
     if pattern is None:
         return Verdict(
             False,
@@ -299,6 +329,13 @@ def _env(question: _Question) -> Verdict:
                 "it has the text given" if host is None else f"it has the host's {host}, where there is one"
             )
             return Verdict(True, "env", reason, None, question.origin("env", variable))
+    for cache in question.plan.session.caches:
+        if name in sessions.variables((cache,), ""):
+            origin = question.origin("session.caches", cache)
+            return Verdict(True, "session.caches", f'"{cache}" sets it: that is where it is', None, origin)
+    if name in VARIABLES and question.plan.network.mode == "proxy":
+        origin = question.origin("network.mode")
+        return Verdict(True, "network.mode", '"proxy" sets it: that is the way out', None, origin)
     if name in COOP_SETS:
         return Verdict(True, BUILT_IN, "coop sets it; the host's value stays outside")
     if name in PASSED or name.startswith(PASSED_PREFIX):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from coopfile.language.items import HostPattern, ImageReference, PublishedPort, Variable
+    from coopfile.language.items import HostPattern, ImageReference, LocalImage, PublishedPort, Variable
 
 PLAN_VERSION = 1
 
@@ -25,7 +25,7 @@ PLAN_VERSION = 1
 class Base(Record):
     """Where the root file system comes from; no image means the host's own tools."""
 
-    image: ImageReference | None
+    image: ImageReference | LocalImage | None
 
 
 class Packages(Record):
@@ -164,12 +164,12 @@ SECTIONS: dict[str, type[Record]] = {
 }
 
 # The values that are records, by their names in ``language.items``: most plans have none of them,
-# and a cached run does not import what it does not need.
+# and a cached run does not import what it does not need. Of several, the fields tell which it is.
 _ITEMS = {
-    "base.image": "ImageReference",
-    "network.allow": "HostPattern",
-    "network.publish": "PublishedPort",
-    "env": "Variable",
+    "base.image": ("ImageReference", "LocalImage"),
+    "network.allow": ("HostPattern",),
+    "network.publish": ("PublishedPort",),
+    "env": ("Variable",),
 }
 
 
@@ -200,8 +200,9 @@ def _item(key: str, value: Any) -> Any:
         return tuple(value) if many else value
     from coopfile.language import items
 
-    record = getattr(items, _ITEMS[key])
-    return tuple(record(**item) for item in value) if many else record(**value)
+    records = {frozenset(record._fields): record for record in (getattr(items, name) for name in _ITEMS[key])}
+    made = tuple(records[frozenset(item)](**item) for item in (value if many else (value,)))
+    return made if many else made[0]
 
 
 def is_built(plan: Plan) -> bool:

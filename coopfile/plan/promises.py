@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coopfile.plan.bind import Weakening
+from coopfile.plan.sessions import CACHES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -10,14 +11,13 @@ if TYPE_CHECKING:
 
 
 def unkept(plan: Plan) -> tuple[Weakening, ...]:
-    """Return what the plan asks for and a run on the host's own tools does not give."""
+    """Return what the plan asks for and no run gives."""
     session = plan.session
     found = []
-    if session.persist:
-        text = f"{', '.join(session.persist)} below the home: thrown away at the end like the rest of it"
-        found.append(Weakening("session.persist", text, "keep what has to last in the workspace"))
-    if session.caches:
-        found.append(Weakening("session.caches", f"{', '.join(session.caches)}: not shared between runs"))
+    without = [name for name in session.caches if name not in CACHES]
+    if without:
+        text = f"{', '.join(without)}: nothing to share, for a run installs no packages of the system"
+        found.append(Weakening("session.caches", text, "packages: what is built has caches of its own"))
     if session.commit != "never":
         found.append(Weakening("session.commit", "there is no root file system to commit"))
     if plan.network.publish:

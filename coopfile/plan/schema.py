@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from coopfile.language import items
-from coopfile.language.items import HostPattern, PublishedPort, Variable
+from coopfile.language.images import TRANSPORTS
+from coopfile.language.items import HostPattern, LocalImage, PublishedPort, Variable
 from coopfile.language.settings import BY_KEY, TRUST_LEVELS
 from coopfile.language.values import Backends, Choice, ListOf
 from coopfile.plan.model import PLAN_VERSION, Access, Plan
@@ -30,6 +31,7 @@ _FIELDS: dict[tuple[type[Record], str], dict[str, Any]] = {
     (Access, "tools"): _TEXTS,
     (Access, "stores"): _TEXTS,
     (HostPattern, "port"): {**_PORT, "type": ["integer", "null"]},
+    (LocalImage, "transport"): {"enum": list(TRANSPORTS)},
     (PublishedPort, "host"): _PORT,
     (PublishedPort, "sandbox"): _PORT,
     (Plan, "version"): {"const": PLAN_VERSION},

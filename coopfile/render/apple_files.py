@@ -118,7 +118,10 @@ def _shared(mount: Mount, facts: Facts) -> tuple[str, bool]:
 
 
 def _is_directory(path: str, facts: Facts) -> bool:
-    return path == facts.real_path(facts.host.workspace) or facts.kinds.get(path) in (DIRECTORY, PLACEHOLDER)
+    host = facts.host
+    if path == facts.real_path(host.workspace) or (host.data and inside(path, host.data)):
+        return True
+    return facts.kinds.get(path) in (DIRECTORY, PLACEHOLDER)
 
 
 def _check(mounts: Sequence[Mount], facts: Facts) -> None:

@@ -7,13 +7,15 @@ weakening: see ``Container``.
 from __future__ import annotations
 
 from coopfile.errors import CoopError
-from coopfile.plan.bind import Mount, Weakening, bind, fences, inside
+from coopfile.language.items import LocalImage
+from coopfile.plan.bind import Mount, Weakening, bind, fences, inside, parents
 from coopfile.plan.canonical import digest
 from coopfile.plan.hosttools import SCRATCH
 from coopfile.plan.promises import unkept
+from coopfile.plan.sessions import slug
 from coopfile.record import Record
 from coopfile.render.facts import DIRECTORY, LINK
-from coopfile.render.images import reference
+from coopfile.render.images import on_engine, reference
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,7 +53,8 @@ class Container(Record):
     ``user`` is ``uid:gid`` inside. ``identities`` is the engine's user namespace mode:
     None for its default, ``keep-id`` or ``host``. ``environment`` holds literal values;
     ``inherited`` are (variable, the host's variable). ``mounts`` are in the order in
-    which they have to be made. ``cpus`` is in thousandths. ``holes`` are what gives the
+    which they have to be made; ``kept`` are those of their sources that outlive the
+    container, and that coop makes. ``cpus`` is in thousandths. ``holes`` are what gives the
     sandbox more than the plan: they may be shown to people, but nothing with holes may
     be run. ``skipped`` says which of the plan's paths and variables this host does not have.
     """
@@ -67,6 +70,7 @@ class Container(Record):
     environment: tuple[tuple[str, str], ...]
     inherited: tuple[tuple[str, str], ...]
     mounts: tuple[Mount, ...]
+    kept: tuple[str, ...]
     scratch: tuple[Scratch, ...]
     shm: int
     network: str
@@ -126,15 +130,16 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
         engine=engine,
         name=_name(facts.host.workspace, request.token),
         labels=_labels(plan, request),
-        image=reference(plan, facts),
+        image=reference(plan, facts.tools),
         argv=launch.argv,
         directory=launch.directory,
         user=f"{launch.uid}:{launch.gid}",
         identities=identities,
         environment=_literals(launch),
         inherited=launch.inherited,
-        mounts=(*tools, *accounts, *_outermost_first([*mounts, *guards])),
-        scratch=_scratch(launch),
+        mounts=(*tools, *accounts, *_outermost_first([*mounts, *launch.kept, *guards])),
+        kept=tuple(mount.source for mount in launch.kept),
+        scratch=_scratch(launch, [*mounts, *launch.kept]),
         shm=plan.limits.tmp,
         network=plan.network.mode,
         publish=plan.network.publish if plan.network.mode == "veth" else (),
@@ -167,6 +172,12 @@ def refuse(plan: Plan, system: str, engine: Engine) -> None:
             f"base.image is not set, and the tools of a {system} host do not run in a container",
             'name an image, such as base.image = "debian:bookworm-slim"',
         )
+    if isinstance(plan.base.image, LocalImage) and engine.name == "apple":
+        raise CoopError(
+            f"base.image: {plan.base.image} is in a file, which is not given to Apple's container yet",
+            "push the image to a registry and name it there, or use another back end",
+        )
+    on_engine(plan)  # which an image in a file has to be locked for
     if plan.network.mode == "host" and engine.name == "apple":
         raise CoopError(
             'network.mode = "host" cannot be had: each of Apple\'s containers is a machine of its own',
@@ -386,17 +397,29 @@ def _literals(launch: Launch) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, value) for name, value in launch.environment.items() if name not in inherited))
 
 
-def _scratch(launch: Launch) -> tuple[Scratch, ...]:
+def _scratch(launch: Launch, mounts: Sequence[Mount]) -> tuple[Scratch, ...]:
     size = launch.limits.tmp
     shared = [Scratch(path, size, 0o1777, 0, 0) for path in SCRATCH if path != _SHM]
-    return (*shared, Scratch(launch.home, size, 0o700, launch.uid, launch.gid))
+    own = [launch.home]
+    if launch.uid != 0:
+        own += _on_the_way(launch.home, [mount.target for mount in mounts])
+    return (*shared, *(Scratch(path, size, 0o700, launch.uid, launch.gid) for path in own))
+
+
+def _on_the_way(home: str, targets: Sequence[str]) -> list[str]:
+    """Return the directories between the home and what is mounted in it: engines would make them root's."""
+    found = [
+        path
+        for target in targets
+        for path in parents(target)
+        if path != home and inside(path, home) and not any(inside(path, other) for other in targets)
+    ]
+    return list(dict.fromkeys(found))
 
 
 def _name(workspace: str, token: str) -> str:
     """Return ``coop-<project>-<token>``: at most 63 characters that every engine takes."""
-    base = workspace.rstrip("/").rpartition("/")[2].lower()
-    slug = "".join(character if character.isascii() and character.isalnum() else "-" for character in base)
-    return f"coop-{slug.strip('-')[:32] or 'project'}-{token}"
+    return f"coop-{slug(workspace)}-{token}"
 
 
 def _labels(plan: Plan, request: Request) -> tuple[tuple[str, str], ...]:

@@ -13,7 +13,7 @@ import re
 
 from coopfile import data
 from coopfile.errors import CoopError
-from coopfile.language.items import ImageReference
+from coopfile.language.items import ImageReference, LocalImage
 from coopfile.plan.model import Plan
 from coopfile.render.stages import Stage, stages
 
@@ -30,13 +30,18 @@ def dockerfile(plan: Plan, *, digest: str | None = None) -> str:
     """Return the Dockerfile of a plan, in ASCII: the same stages of plans give the same lines.
 
     ``digest`` (``sha256:<64 hex digits>``) pins a base image that has none of its own.
-    Raises CoopError when the plan has no base image, when its digest is another or is
-    none, and when a command is longer than the kernel passes on.
+    Raises CoopError when the plan has no base image, or one in a file, when its digest is
+    another or is none, and when a command is longer than the kernel passes on.
     """
     image = plan.base.image
     found = stages(plan)
     if image is None:
         raise _baseless(found)
+    if isinstance(image, LocalImage):
+        raise CoopError(
+            f"base.image: no Dockerfile can begin with a file, and {image} is in one",
+            "push the image to a registry and name it there; coop run needs no Dockerfile of yours",
+        )
     for stage in found:
         for command in stage.commands:
             if len(command.encode()) > _COMMAND_MAX:
@@ -61,7 +66,7 @@ def image_tag(plan: Plan, *, digest: str | None = None) -> str:
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     inputs = "\n".join([*lines, plan.setup.network])
     digits = hashlib.sha256(inputs.encode("ascii")).hexdigest()[:24]
-    assert plan.base.image is not None  # dockerfile refuses that
+    assert isinstance(plan.base.image, ImageReference)  # dockerfile refuses others
     name = plan.base.image.repository.rpartition("/")[2][:_NAME_MAX].rstrip("._-")
     return f"localhost/coop/{name}:{digits}"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import posixpath
 
+from coopfile import strictjson
 from coopfile.errors import CoopError
 from coopfile.language.diagnostics import quoted, visible
 from coopfile.language.suggest import did_you_mean
@@ -21,7 +22,7 @@ from coopfile.render.facts import DIRECTORY, FILE, LINK, PLACEHOLDER, Engine, En
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any, NoReturn
+    from typing import Any
 
     from coopfile.language.items import Variable
 
@@ -37,6 +38,8 @@ _ENTRIES = ("bind", "link", "directory", "file")
 _IDS = {"darwin": (501, 20), "windows": (1000, 1000)}
 _MASKS = {"windows": "AppData/Local/coop/masks"}
 _MASKS_ELSEWHERE = ".local/state/coop/masks"
+_DATA = {"windows": "AppData/Local/coop"}
+_DATA_ELSEWHERE = ".local/share/coop"
 
 
 def to_json(facts: Facts, variables: Sequence[Variable] = ()) -> str:
@@ -49,8 +52,9 @@ def to_json(facts: Facts, variables: Sequence[Variable] = ()) -> str:
     outer = windows.outer if facts.system == "windows" else str
     data: dict[str, Any] = {"system": facts.system}
     data["host"] = {name: getattr(facts.host, name) for name in Host._fields}
-    for name in ("home", "workspace", "directory"):
-        data["host"][name] = outer(data["host"][name])
+    for name in ("home", "workspace", "directory", "data"):
+        path = data["host"][name]
+        data["host"][name] = outer(path) if path else ""
     data["host"]["environment"] = _told(facts.host.environment, variables)
     data["engine"] = None if facts.engine is None else _fields(facts.engine)
     data["kinds"] = {outer(path): kind for path, kind in sorted(facts.kinds.items())}
@@ -74,10 +78,8 @@ def from_json(text: str | bytes, name: str = "the facts") -> Facts:
     if not text.strip():
         raise _not_facts(name, ["it is empty"])
     try:
-        data = json.loads(
-            text, parse_float=_refuse, parse_constant=_refuse, object_pairs_hook=_without_duplicates
-        )
-    except (ValueError, RecursionError) as error:
+        data = strictjson.loads(text)
+    except ValueError as error:
         raise _not_facts(name, [f"it is not JSON of the right kind: {error}"]) from None
     reader = _Reader(data)
     facts = reader.facts()
@@ -156,6 +158,7 @@ class _Reader:
                 "environment": values.environment,
                 "shell": values.absolute,
                 "started": values.whole,
+                "data": self._path,
             },
         )
         if found is None:
@@ -172,6 +175,7 @@ class _Reader:
         found.setdefault("user", posixpath.basename(found["home"]) or "root")
         found.setdefault("directory", found["workspace"])
         found.setdefault("environment", {})
+        found.setdefault("data", f"{found['home'].rstrip('/')}/{_DATA.get(self.system, _DATA_ELSEWHERE)}")
         return Host(**found)
 
     def _engine(self, data: object) -> Engine | None:
@@ -313,16 +317,3 @@ def _not_facts(name: str, problems: Sequence[str]) -> CoopError:
         lines.append(f"and {len(problems) - _SHOWN_PROBLEMS} more")
     message = "\n  ".join([f"{visible(name)} does not describe a machine:", *map(visible, lines)])
     return CoopError(message, "`coop render facts` prints what this machine's look like")
-
-
-def _refuse(number: str) -> NoReturn:
-    raise ValueError(f"{number} is not a whole number")
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in table:
-            raise ValueError(f"the key {key!r} stands twice in one object")
-        table[key] = value
-    return table

@@ -1,4 +1,4 @@
-"""Which image a plan's containers start from, and the image that shows the host's own tools."""
+"""Which image a plan's containers start from, what it is called there, and the image of the host's tools."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import io
 import tarfile
 
 from coopfile.errors import CoopError
+from coopfile.language.items import ImageReference, LocalImage
 from coopfile.plan.bind import parents
 from coopfile.plan.model import is_built
 
@@ -16,29 +17,46 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coopfile.plan.model import Plan
-    from coopfile.render.facts import Entry, Facts
+    from coopfile.render.facts import Entry
 
 TOOLS = "localhost/coop-tools"
+_LOADED = "coop-base"
+_DIGITS = 24  # of a digest, in a tag
 
 
-def reference(plan: Plan, facts: Facts) -> str:
+def reference(plan: Plan, tools: Sequence[Entry]) -> str:
     """Return the image of a plan's containers.
 
     It is the plan's own, one that is built on it, or a nearly empty one into which
-    the host's tools are mounted.
+    the host's ``tools`` are mounted. Raises CoopError for an image in a file that has no digest.
     """
+    plan = on_engine(plan)
     if is_built(plan):
         from coopfile.render.dockerfile import image_tag
 
         return image_tag(plan)
     if plan.base.image is not None:
         return str(plan.base.image)
-    return tools_tag(facts.tools)
+    return tools_tag(tools)
+
+
+def on_engine(plan: Plan) -> Plan:
+    """Return a plan whose image engines know by a name: one in a file has that under which it is loaded.
+
+    Raises CoopError for an image in a file that has no digest, and so no name.
+    """
+    image = plan.base.image
+    if not isinstance(image, LocalImage):
+        return plan
+    if image.digest is None:
+        raise CoopError(f"base.image: {image} is not locked yet", "coop lock writes down which image it is")
+    tag = image.digest.partition(":")[2][:_DIGITS]
+    return plan.replace(base=plan.base.replace(image=ImageReference("localhost", _LOADED, tag)))
 
 
 def tools_tag(tools: Sequence[Entry]) -> str:
     """Return the name of the image of the host's tools: the same content has the same name."""
-    return f"{TOOLS}:{hashlib.sha256(tools_archive(tools)).hexdigest()[:24]}"
+    return f"{TOOLS}:{hashlib.sha256(tools_archive(tools)).hexdigest()[:_DIGITS]}"
 
 
 def tools_archive(tools: Sequence[Entry]) -> bytes:

@@ -120,6 +120,8 @@ def script(rendering: Rendering, step: str = "run", remarks: Iterable[str] = ())
     parts = [notes([*head, *remarks, *described(rendering.weakenings, rendering.holes, rendering.skipped)])]
     if step in STARTING and rendering.masks is not None:
         parts.append(_masks(rendering))
+    if step in STARTING and rendering.kept:
+        parts.append(_kept(rendering))
     if step in STARTING or step == "build":
         parts.append(_image(rendering))
     if step == "commit":
@@ -166,11 +168,20 @@ def _prefix(rendering: Rendering) -> str:
 
 def _masks(rendering: Rendering) -> str:
     assert rendering.masks is not None
-    place = rendering.masks.replace("\\", "/") if rendering.system == "windows" else rendering.masks
+    place = _in_shell(rendering, rendering.masks)
     file, directory = (quote(f"{place}/{name}") for name in ("file", "directory"))
     return (
         f"mkdir -p {directory} && {{ [ -e {file} ] || : >{file}; }} \\\n  && chmod 000 {file} {directory}\n"
     )
+
+
+def _kept(rendering: Rendering) -> str:
+    places = " \\\n  ".join(quote(_in_shell(rendering, path)) for path in rendering.kept)
+    return f"( umask 077 && mkdir -p \\\n  {places} )\n"
+
+
+def _in_shell(rendering: Rendering, path: str) -> str:
+    return path.replace("\\", "/") if rendering.system == "windows" else path
 
 
 def _commit(rendering: Rendering) -> list[str]:

@@ -198,6 +198,9 @@ def weakenings(
         paths = ", ".join(plan.session.persist)
         text = f"{paths} below the home: of it, only what files.read and files.write name is there"
         found.append(Weakening("session.persist", text, "files.write, or keep it in the workspace"))
+    if plan.session.caches:
+        text = f"{', '.join(plan.session.caches)}: not shared between runs, for nothing can be mounted"
+        found.append(Weakening("session.caches", text, "apple, docker or podman"))
     if plan.sandbox.runtime is not None:
         text = f"{plan.sandbox.runtime}: not used; Seatbelt has no containers"
         found.append(Weakening("sandbox.runtime", text))

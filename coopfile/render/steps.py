@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from coopfile.errors import CoopError
+from coopfile.language.items import LocalImage
 from coopfile.plan.bind import Weakening, inside
 from coopfile.plan.canonical import digest
 from coopfile.plan.model import is_built
@@ -55,7 +56,8 @@ class Rendering(Record):
 
     ``name`` is the container's and ``steps`` are (name, argv). ``variables`` are (variable,
     the host's variable): the steps of ``INHERITING`` have to be started with those set.
-    ``masks`` is the directory of what stands in for hidden paths, if anything is hidden.
+    ``masks`` is the directory of what stands in for hidden paths, if anything is hidden,
+    and ``kept`` the directories that outlive the container: both have to be there.
     ``commit`` makes an image of what ``keep`` started, a step after the other;
     ``directories`` have to be there, empty, for the image and last for the commit.
     Nothing that has ``holes`` keeps the plan.
@@ -72,6 +74,7 @@ class Rendering(Record):
     directories: tuple[str, ...]
     variables: tuple[tuple[str, str], ...]
     masks: str | None
+    kept: tuple[str, ...]
     weakenings: tuple[Weakening, ...]
     holes: tuple[Weakening, ...]
     skipped: tuple[str, ...]
@@ -98,6 +101,11 @@ def rendering(plan: Plan, facts: Facts, request: Request, isolation: str) -> Ren
         raise CoopError(
             "base.image is not set, and the facts name none of the host's tools",
             "`coop render facts` on that host names them under tools",
+        )
+    if isinstance(plan.base.image, LocalImage):
+        raise CoopError(
+            f"base.image: {plan.base.image} is in a file, which coop itself checks and loads",
+            "coop run does that; or push the image to a registry and name it there",
         )
     if plan.base.image is not None:
         facts = facts.replace(tools=())  # the image has its own
@@ -130,6 +138,7 @@ def rendering(plan: Plan, facts: Facts, request: Request, isolation: str) -> Ren
         directories=directories,
         variables=made.inherited,
         masks=masks,
+        kept=made.kept,
         weakenings=weakenings,
         holes=holes,
         skipped=made.skipped,

@@ -56,5 +56,6 @@ def outer(path: str) -> str:
 def outer_sources(container: Container) -> Container:
     """Return the container with the sources of its mounts as Windows has them."""
     return container.replace(
-        mounts=tuple(mount.replace(source=outer(mount.source)) for mount in container.mounts)
+        mounts=tuple(mount.replace(source=outer(mount.source)) for mount in container.mounts),
+        kept=tuple(outer(path) for path in container.kept),
     )

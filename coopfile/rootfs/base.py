@@ -1,117 +1,169 @@
-"""From a plan's image to the layers of a root file system: resolved, fetched, unpacked, and found again."""
+"""From a plan to the layers of its root file system: found again, or built.
+
+``find`` is on the path of every run on an image. What it found it keeps beside the store
+(``DIRECTORY/found``), so that the next run neither hashes nor parses anything; a stage
+that is gone and a project that was built anew are noticed.
+"""
 
 from __future__ import annotations
 
+import marshal
 import os
-from contextlib import closing
+import zlib
 
+from coopfile import __version__
 from coopfile.errors import CoopError
+from coopfile.plan import cache
+from coopfile.plan.model import to_data
 from coopfile.record import Record
-from coopfile.rootfs import platforms
-from coopfile.rootfs.store import Store, key
+from coopfile.rootfs.hold import hold
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from coopfile.language.items import ImageReference
+    from coopfile.native.building import Step
     from coopfile.plan.model import Plan
-    from coopfile.rootfs.store import Stage
-
-IMAGE = "image"
-_OWNERS = "single"
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    from coopfile.rootfs.build import StageError
+    from coopfile.rootfs.progress import Progress
+    from coopfile.rootfs.store import Root, Stage, Store
 
 
 class Base(Record):
-    """A built root file system: real paths of its layers, the highest first, and the image's environment."""
+    """A built root file system: real paths of its layers, the highest first, and the image's environment.
+
+    ``held`` are descriptors: while one of them is open, in any process, no layer is removed.
+    """
 
     layers: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
+    held: tuple[int, ...] = ()
 
 
-def stage_key(image: ImageReference) -> str:
-    """Return the key of an image's stage on this machine; the image has a digest."""
-    platform = platforms.of_machine(os.uname().machine)
-    return key(IMAGE, None, {"digest": image.digest, "platform": str(platform), "owners": _OWNERS})
+class Built(Record):
+    """A root file system that has just been seen to, its stages and their keys, the image's first."""
+
+    base: Base
+    keys: tuple[str, ...]
+    stages: tuple[Stage, ...]
 
 
-def find(plan: Plan, store: Store) -> Base:
-    """Return the root file system of a plan; raises CoopError, naming the command, if it is not built."""
-    image = plan.base.image
-    assert image is not None
-    if image.digest is None:
-        raise CoopError(f"base.image: {image} is not locked yet", "coop init locks and fetches it")
-    stage = store.stage(stage_key(image))
-    if stage is None:
-        raise CoopError(f"base.image: {image} is not here yet", "coop init fetches it")
-    return _base(stage)
+def find(plan: Plan, directory: str, project: str) -> Base:
+    """Return the root file system of a plan, and hold it.
 
+    ``directory`` is the store's, ``project`` the real path of the workspace. Raises CoopError,
+    naming the command to run, if it is not built or the plan has changed since.
+    """
+    wanted = (__version__, os.uname().machine, project, *_inputs(plan))
+    entry = f"{directory}/found/{zlib.crc32(marshal.dumps(wanted)):08x}"
+    try:
+        recalled = cache.recall(entry, wanted)
+        if recalled is not None:
+            root, stamp, keys, environment = recalled
+            if _stamp(root) == stamp:
+                held = [hold(f"{directory}/stages/{key}") for key in keys]
+                if None not in held:
+                    return _base(directory, keys, environment, held)
+                for descriptor in held:
+                    if descriptor is not None:
+                        os.close(descriptor)
+        return _search(plan, directory, project, entry, wanted)
+    except OSError as error:
+        from coopfile.rootfs.store import failure
 
-def resolve(image: ImageReference, environment: Mapping[str, str]) -> str:
-    """Ask the registry which digest an image's name stands for now."""
-    from coopfile.rootfs.registry import RegistrySource
-
-    with closing(RegistrySource(image, environment)) as source:
-        return source.image(platforms.of_machine(os.uname().machine)).digest
+        raise failure(error, directory) from None
 
 
 def build(
-    plan: Plan, store: Store, environment: Mapping[str, str], tell: Callable[[str], None]
-) -> tuple[Base, tuple[str, ...]]:
-    """Return a plan's root file system, fetched if need be, and the keys of its stages.
+    plan: Plan,
+    store: Store,
+    environment: Mapping[str, str],
+    progress: Progress,
+    *,
+    project: str,
+    rebuild: bool = False,
+    debug: Callable[[Step, StageError], None] | None = None,
+    accept: Callable[[Sequence[Stage]], None] = lambda _: None,
+) -> Built:
+    """Return a plan's root file system, with what is missing of it built; the project uses it from now on.
 
-    ``environment`` is that of ``call.own_environment``, for credentials.
+    ``environment`` is that of ``call.own_environment``, for credentials. With ``rebuild`` all that
+    stands on the image is built anew, for this project only. ``debug`` gets the step that
+    failed, while what it did is still in place. ``accept`` gets the stages before the project uses
+    them, and may raise to leave it with what it had. Raises StageError when a command fails.
     """
-    image = plan.base.image
-    assert image is not None and image.digest is not None
+    from coopfile.rootfs.build import Builder, build_all
+    from coopfile.rootfs.store import failure
 
-    def make(directory: str) -> Mapping[str, Any]:
-        return _fetch(image, directory, environment, tell)
-
-    stage = store.build(stage_key(image), IMAGE, None, make, tell)
-    return _base(stage), (stage.key,)
-
-
-def _base(stage: Stage) -> Base:
-    found = tuple((str(name), str(value)) for name, value in stage.about.get("environment", ()))
-    return Base((os.path.realpath(stage.fs),), found)
+    builder = Builder(plan, store, environment, progress, project, debug)
+    try:
+        stages = build_all(builder, rebuild=rebuild, accept=accept)
+    except OSError as error:
+        raise failure(error, store.directory) from None
+    keys = tuple(stage.key for stage in stages)
+    return Built(_base(store.directory, keys, _environment(stages[0]), ()), keys, stages)
 
 
-def _fetch(
-    image: ImageReference, directory: str, environment: Mapping[str, str], tell: Callable[[str], None]
-) -> Mapping[str, Any]:
-    """Download an image's layers beside a directory and unpack them into it."""
-    import shutil
-    import tempfile
+def _inputs(plan: Plan) -> tuple[Any, ...]:
+    return (to_data(plan.base), to_data(plan.packages), to_data(plan.setup), plan.agent.install)
 
-    from coopfile.rootfs.download import fetch_all
-    from coopfile.rootfs.layers import Layer
-    from coopfile.rootfs.owners import SINGLE
-    from coopfile.rootfs.registry import RegistrySource
-    from coopfile.rootfs.unpack import unpack
 
-    with closing(RegistrySource(image, environment)) as source:
-        found = source.image(platforms.of_machine(os.uname().machine))
-        size = sum(layer.size for layer in found.layers)
-        tell(f"fetching {image}: {len(found.layers)} layers, {size / 1e6:.1f} MB")
-        blobs = tempfile.mkdtemp(prefix="blobs-", dir=os.path.dirname(directory))
-        try:
-            paths = fetch_all(source, found.layers, blobs)
-            tell("unpacking")
-            layers = [
-                Layer(paths[layer.digest], diff_id)
-                for layer, diff_id in zip(found.layers, found.config.diff_ids, strict=True)
-            ]
-            unpacked = unpack(layers, directory, SINGLE)
-        finally:
-            shutil.rmtree(blobs, ignore_errors=True)
-    return {
-        "image": str(image),
-        "manifest": found.manifest.digest,
-        "environment": [list(item) for item in found.config.environment],
-        "user": found.config.user,
-        "directory": found.config.directory,
-        "entries": unpacked.entries,
-    }
+def _stamp(path: str) -> tuple[int, int] | None:
+    """Return what changes when a file is replaced."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def _base(directory: str, keys: Any, environment: Any, held: Any) -> Base:
+    real = os.path.realpath(directory)
+    layers = tuple(f"{real}/stages/{key}/fs" for key in reversed(keys))
+    return Base(layers, tuple((name, value) for name, value in environment), tuple(held))
+
+
+def _environment(image: Stage) -> list[tuple[str, str]]:
+    return [(str(name), str(value)) for name, value in image.about.get("environment", ())]
+
+
+def _search(plan: Plan, directory: str, project: str, entry: str, wanted: tuple[Any, ...]) -> Base:
+    """Find the stages by their keys, and keep what was found in an entry."""
+    from contextlib import ExitStack
+
+    from coopfile.rootfs.chain import chain
+    from coopfile.rootfs.store import Store
+
+    store = Store(directory)
+    record = store.root_path(project)
+    stamp = _stamp(record)
+    root = store.root(project)
+    links = chain(plan, root)
+    keys = [link.key for link in links]
+    with ExitStack() as opened:
+        held = []
+        for link in links:
+            descriptor = hold(f"{directory}/stages/{link.key}")
+            if descriptor is None:
+                raise _missing(link.kind, keys, root)
+            opened.callback(os.close, descriptor)
+            held.append(descriptor)
+        image = store.stage(keys[0])
+        if image is None:
+            raise _missing(links[0].kind, keys, root)
+        opened.pop_all()
+    environment = _environment(image)
+    cache.remember(entry, wanted, (record, stamp, keys, environment))
+    return _base(directory, keys, environment, held)
+
+
+def _missing(kind: str, keys: list[str], root: Root | None) -> CoopError:
+    if root is None:
+        what = "the root file system is not built yet"
+    elif keys == list(root.stages):
+        what = "a part of the root file system is no longer there"
+    else:
+        changed = "base.image has changed" if kind == "image" else f"{kind} has changed, or setup.network,"
+        what = f"{changed} since the root file system was built"
+    return CoopError(what, "coop init builds it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -87,10 +88,9 @@ def into(what: str, blob: Descriptor, path: str, tell: Callable[[int], None] | N
         if file >= 0:
             os.unlink(temporary)
         if isinstance(error, OSError):
-            raise CoopError(
-                f"{what} cannot be stored: {error.strerror}: {path}",
-                "is there room, and may you write there?",
-            ) from None
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            remedy = "free some space, with coop clean for a beginning" if full else "may you write there?"
+            raise CoopError(f"{what} cannot be stored: {error.strerror}: {path}", remedy) from None
         raise
     finally:
         if file >= 0:
@@ -149,6 +149,11 @@ def _position(response: requests.Response, sink: Sink) -> bool:
     return "chunked" in response.headers.get("Transfer-Encoding", "").lower()
 
 
+def blob_path(directory: str, digest: str) -> str:
+    """Return where a blob is kept in a directory."""
+    return os.path.join(directory, digest.replace(":", "-"))
+
+
 def fetch_all(
     source: Source,
     blobs: Sequence[Descriptor],
@@ -167,7 +172,7 @@ def fetch_all(
     for blob in blobs:
         if sizes.setdefault(blob.digest, blob).size != blob.size:
             raise documents.wrong_size("the image", blob, sizes[blob.digest].size)
-    paths = {digest: os.path.join(directory, digest.replace(":", "-")) for digest in sizes}
+    paths = {digest: blob_path(directory, digest) for digest in sizes}
     lock = threading.Lock()
 
     def fetch(blob: Descriptor) -> None:

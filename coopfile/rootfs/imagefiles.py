@@ -1,4 +1,9 @@
-"""Files of an image on disk by their names, in a directory or in a tar archive: never one outside it."""
+"""Files of an image on disk by their names, in a directory or in a tar archive: never one outside it.
+
+A sandboxed command may be changing them. Where it may write it can make links, so none
+is followed, not even on the way to the image: one could lead to an image of the
+caller's that the sandbox was never given.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ import stat
 import tarfile
 import tempfile
 import zlib
+from typing import cast
 
 from coopfile.errors import CoopError
 from coopfile.record import Record
@@ -32,9 +38,13 @@ if TYPE_CHECKING:
 
 
 _MOST_MEMBERS = 20_000
+_MOST_HEADER = 8 << 10  # bytes; some versions of tarfile take long for long ones (CVE-2024-6232)
+_MOST_HEADERS = 32 << 20
 _MOST_UNPACKED = 64 << 30
 _PIECE = 1 << 20
 _LINKS = 8
+# Directories on the way need not be readable.
+_PLACE = getattr(os, "O_PATH", os.O_RDONLY)
 
 
 class Part:
@@ -66,36 +76,16 @@ class Part:
 
 
 class DirectoryFiles:
-    """The files of a directory. No link in it is followed; the directory itself may be named by one."""
+    """The files of a directory, by its absolute path. No link is followed."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        if not os.path.isdir(path):
-            raise CoopError(f"there is no directory {path}", "name the directory of an OCI layout")
+        os.close(_walk(path, _PLACE | os.O_DIRECTORY, "name the directory of an OCI layout"))
 
     def open(self, name: str) -> Part:
         """Open a file. Raises CoopError."""
-        parts = name.split("/")
-        flags = os.O_RDONLY | os.O_CLOEXEC
-        held = -1
-        try:
-            held = os.open(self._path, flags | os.O_DIRECTORY)
-            for count, part in enumerate(parts, 1):
-                last = count == len(parts)
-                kind = os.O_NONBLOCK if last else os.O_DIRECTORY
-                below = os.open(part, flags | os.O_NOFOLLOW | kind, dir_fd=held)
-                os.close(held)
-                held = below
-            status = os.fstat(held)
-            if not stat.S_ISREG(status.st_mode):
-                raise CoopError(f"{self._path}/{name} is not a file", None)
-        except BaseException as error:
-            if held >= 0:
-                os.close(held)
-            if isinstance(error, OSError):
-                raise _missing(f"{self._path}/{name}", error) from None
-            raise
-        return Part(held, 0, status.st_size)
+        file = _file(f"{self._path}/{name}", None)
+        return Part(file, 0, os.fstat(file).st_size)
 
     def read(self, name: str, most: int) -> bytes:
         """Return a file that has no more than ``most`` bytes. Raises CoopError."""
@@ -105,6 +95,22 @@ class DirectoryFiles:
         """Do nothing: no file is held."""
 
 
+class _Headers:
+    """An archive of which only headers are read, and tarfile keeps all that it has read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.seek, self.tell = file.seek, file.tell
+        self._file = file
+        self._left = _MOST_HEADERS
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes; raises ValueError when they are too many for headers."""
+        self._left -= size
+        if size > _MOST_HEADER or self._left < 0:
+            raise ValueError("its headers are too long")
+        return self._file.read(size)
+
+
 class _Member(Record):
     start: int
     size: int
@@ -112,19 +118,16 @@ class _Member(Record):
 
 
 class ArchiveFiles:
-    """The members of a tar archive, plain or compressed with gzip.
+    """The members of a tar archive, plain or compressed with gzip, by its absolute path.
 
-    Links among them are followed by name, as old archives of docker need it.
+    No link on the way to it is followed; those among them are, by name, as old archives
+    of docker need it.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        try:
-            if not os.path.isfile(path):  # a pipe would make open() wait
-                raise CoopError(f"there is no file {path}", "name what docker save or podman save wrote")
-            self._file: IO[bytes] = open(path, "rb")  # noqa: SIM115 - held as long as the source is
-        except OSError as error:
-            raise _missing(path, error) from None
+        file = _file(path, "name what docker save or podman save wrote")
+        self._file: IO[bytes] = os.fdopen(file, "rb")
         self._members: dict[str, _Member] = {}
         try:
             if self._file.read(2) == b"\x1f\x8b":
@@ -185,7 +188,7 @@ class ArchiveFiles:
     def _index(self) -> None:
         end = os.fstat(self._file.fileno()).st_size
         self._file.seek(0)
-        with tarfile.open(fileobj=self._file, mode="r:") as tar:
+        with tarfile.open(fileobj=cast("IO[bytes]", _Headers(self._file)), mode="r:") as tar:
             for count, member in enumerate(tar):
                 if count >= _MOST_MEMBERS:
                     raise ValueError(f"it has more than {_MOST_MEMBERS} members")
@@ -217,5 +220,40 @@ def _all(what: str, part: Part, most: int) -> bytes:
         part.close()
 
 
-def _missing(path: str, error: OSError) -> CoopError:
-    return CoopError(f"{path} cannot be read: {error.strerror}", "is the path right, and the image whole?")
+def _file(path: str, remedy: str | None) -> int:
+    """Open a regular file by its absolute path. Raises CoopError."""
+    file = _walk(path, os.O_RDONLY | os.O_NONBLOCK, remedy)  # a pipe would make open() wait
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise CoopError(f"{path} is not a file", remedy)
+    return file
+
+
+def _walk(path: str, flags: int, remedy: str | None) -> int:
+    """Open an absolute path, component by component, through no link. Raises CoopError."""
+    parts = [part for part in path.split("/") if part]
+    held = os.open("/", _PLACE | os.O_DIRECTORY | os.O_CLOEXEC)
+    for count, part in enumerate(parts, 1):
+        kind = flags if count == len(parts) else _PLACE | os.O_DIRECTORY
+        try:
+            below = os.open(part, kind | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held)
+        except OSError as error:
+            if _is_link(part, held):
+                reason = f"{part} is a symbolic link"
+                remedy = "write the path that it leads to: a sandboxed command could have made the link"
+            else:
+                reason = str(error.strerror)
+            raise CoopError(
+                f"{path} cannot be read: {reason}", remedy or "is the path right, and the image whole?"
+            ) from None
+        finally:
+            os.close(held)
+        held = below
+    return held
+
+
+def _is_link(name: str, directory: int) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+    except OSError:
+        return False

@@ -201,7 +201,8 @@ def _bounded(chunks: Iterator[bytes], limits: Limits, position: Callable[[], int
 def _inflated(file: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
     """Yield a blob uncompressed, in chunks of up to a MiB and few smaller than 256 KiB."""
     start = file.read(_READ)
-    kind = start[:4]
+    # The name of an archive's first file comes first in it, and may begin with anything.
+    kind = b"" if start[257:262] == b"ustar" else start[:4]
     advance(len(start))
     if kind[:2] == b"\x1f\x8b":
         pieces = _members(file, start, _Gzip, advance)

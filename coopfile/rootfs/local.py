@@ -14,56 +14,60 @@ from coopfile.rootfs import documents, platforms
 from coopfile.rootfs.download import into
 from coopfile.rootfs.imagefiles import ArchiveFiles, DirectoryFiles
 from coopfile.rootfs.model import Descriptor, Image
-from coopfile.rootfs.resolve import resolve
+from coopfile.rootfs.resolve import read_checked, resolve
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, TypeAlias
 
+    from coopfile.rootfs.download import Sink
     from coopfile.rootfs.imagefiles import Files
-    from coopfile.rootfs.model import Platform, Source
+    from coopfile.rootfs.model import Platform
 
-TRANSPORTS = ("oci", "oci-archive", "docker-archive")
+    LocalSource: TypeAlias = "LayoutSource | SavedSource"
+
 _PIECE = 1 << 20
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _BLOB = "blobs/{}/{}"
 
 
-def split(rest: str) -> tuple[str, str]:
-    """Return path and name of what stands behind ``oci:`` and the like: the first colon ends the path."""
-    path, _, name = rest.partition(":")
-    return path, name
-
-
-def open_local(transport: str, path: str, name: str = "") -> Source:
+def open_local(transport: str, path: str, name: str = "", digest: str | None = None) -> LocalSource:
     """Return the source of ``oci:``, ``oci-archive:`` or ``docker-archive:`` for an absolute path.
 
     ``name`` is a layout's tag or an archive's saved name, empty for the only one there
-    is. Raises CoopError when there is nothing of that kind.
+    is. No link on the path is followed, for a sandbox may have made it; the image has to
+    be that of ``digest`` if it is given. Raises CoopError when there is nothing of that kind.
     """
     what = f"{transport}:{path}" + (f":{name}" if name else "")
     if transport == "oci":
-        return LayoutSource(what, DirectoryFiles(path), name)
+        return LayoutSource(what, DirectoryFiles(path), name, digest)
     archive = ArchiveFiles(path)
     # What docker saves since 25 is both, and its manifest.json knows whole names.
     if transport == "docker-archive" and archive.has("manifest.json"):
-        return SavedSource(what, archive, name)
-    return LayoutSource(what, archive, name)
+        return SavedSource(what, archive, name, digest)
+    return LayoutSource(what, archive, name, digest)
 
 
 class LayoutSource:
     """An image of an OCI layout, in a directory or an archive: a ``Source``."""
 
-    def __init__(self, what: str, files: Files, name: str) -> None:
+    def __init__(self, what: str, files: Files, name: str, digest: str | None = None) -> None:
         self._what = what
         self._files = files
         self._name = name
+        self._digest = digest
 
     def image(self, platform: Platform) -> Image:
-        """Resolve the image for a platform. Raises CoopError."""
+        """Resolve the image for a platform. Raises CoopError.
+
+        A digest counts before the name, as with a registry: the name may mean another
+        image by now.
+        """
         self._check()
         body = self._files.read("index.json", documents.MOST_DOCUMENT)
+        if self._digest not in (None, documents.digest_of("sha256", body)):
+            return self._pinned(self._digest, platform)
         _, content = documents.kind(self._what, body, documents.OCI_INDEX)
         entries = documents.read_index(self._what, content)
         named = [entry for entry in entries if self._name in ("", entry.name, _tag(entry.name))]
@@ -88,13 +92,33 @@ class LayoutSource:
         )
         return found.replace(digest=documents.digest_of("sha256", body))
 
+    def config(self, image: Image) -> bytes:
+        """Return an image's config as it is. Raises CoopError."""
+        _, content = documents.kind(self._what, self._read(image.manifest), image.manifest.media_type)
+        return read_checked(self._what, documents.read_manifest(self._what, content).config, self._read)
+
     def fetch(self, blob: Descriptor, path: str, tell: Callable[[int], None] | None = None) -> None:
         """Copy a blob to a path that does not exist yet, verified. Raises CoopError."""
-        copy(self._what, self._files, _BLOB.format(*blob.digest.split(":")), blob, path, tell)
+        with into(self._what, blob, path, tell) as sink:
+            self.pour(blob, sink)
+
+    def pour(self, blob: Descriptor, sink: Sink) -> None:
+        """Write a blob to a sink, which verifies it. Raises CoopError."""
+        pour(self._what, self._files, _BLOB.format(*blob.digest.split(":")), blob, sink)
 
     def close(self) -> None:
         """Close the files. The source is of no more use."""
         self._files.close()
+
+    def _pinned(self, digest: str, platform: Platform) -> Image:
+        """Resolve what a digest names."""
+        try:
+            body = self._files.read(_BLOB.format(*digest.split(":")), documents.MOST_DOCUMENT)
+        except CoopError:
+            raise changed(self._what, digest) from None
+        top = Descriptor("", digest, len(body))
+        documents.check(self._what, body, top)
+        return resolve(self._what, self._what, top, body, platform, self._read)
 
     def _check(self) -> None:
         marker = documents.read_object(self._what, self._files.read("oci-layout", documents.MOST_DOCUMENT))
@@ -118,31 +142,47 @@ class SavedSource:
     image's id, stands for it; it names the layers by what they unpack to.
     """
 
-    def __init__(self, what: str, files: ArchiveFiles, name: str) -> None:
+    def __init__(self, what: str, files: ArchiveFiles, name: str, digest: str | None = None) -> None:
         self._what = what
         self._files = files
         self._name = name
+        self._digest = digest
         self._places: dict[str, str] = {}
 
     def image(self, platform: Platform) -> Image:
         """Resolve the image for a platform. Raises CoopError."""
         saved = self._saved()
-        body = self._files.read(_name(self._what, saved.get("Config")), documents.MOST_DOCUMENT)
+        place = _name(self._what, saved.get("Config"))
+        body = self._files.read(place, documents.MOST_DOCUMENT)
+        digest = documents.digest_of("sha256", body)
+        if self._digest not in (None, digest):
+            raise changed(self._what, self._digest)
         raw = saved.get("Layers")
         layers = [_name(self._what, one) for one in raw] if isinstance(raw, list) else []
         config = documents.read_config(self._what, body, len(layers))
         if config.platform.architecture and platforms.fitness(config.platform, platform) is None:
             raise platforms.missing(self._what, platform, [str(config.platform)])
         found = [self._layer(*pair) for pair in zip(layers, config.diff_ids, strict=True)]
-        manifest = Descriptor(documents.DOCKER_CONFIG, documents.digest_of("sha256", body), len(body))
-        return Image(self._what, manifest.digest, manifest, config, tuple(found))
+        self._places[digest] = place
+        manifest = Descriptor(documents.DOCKER_CONFIG, digest, len(body))
+        return Image(self._what, digest, manifest, config, tuple(found))
+
+    def config(self, image: Image) -> bytes:
+        """Return an image's config as it is. Raises CoopError."""
+        place = self._places[image.manifest.digest]
+        return documents.check(self._what, self._files.read(place, documents.MOST_DOCUMENT), image.manifest)
 
     def fetch(self, blob: Descriptor, path: str, tell: Callable[[int], None] | None = None) -> None:
         """Copy a layer that ``image`` named to a path that does not exist yet, verified. Raises CoopError."""
+        with into(self._what, blob, path, tell) as sink:
+            self.pour(blob, sink)
+
+    def pour(self, blob: Descriptor, sink: Sink) -> None:
+        """Write a layer that ``image`` named to a sink, which verifies it. Raises CoopError."""
         place = self._places.get(blob.digest)
         if place is None:
             raise CoopError(f"{self._what} holds no {documents.short(blob.digest)}", None)
-        copy(self._what, self._files, place, blob, path, tell)
+        pour(self._what, self._files, place, blob, sink)
 
     def close(self) -> None:
         """Close the files. The source is of no more use."""
@@ -177,21 +217,21 @@ class SavedSource:
         return Descriptor(f"application/vnd.oci.image.layer.v1.tar{suffix}", digest, size)
 
 
-def copy(
-    what: str,
-    files: Files,
-    name: str,
-    blob: Descriptor,
-    path: str,
-    tell: Callable[[int], None] | None = None,
-) -> None:
-    """Copy a blob from among some files to a path, verified. Raises CoopError."""
+def pour(what: str, files: Files, name: str, blob: Descriptor, sink: Sink) -> None:
+    """Write a blob from among some files to a sink. Raises CoopError."""
     with closing(files.open(name)) as file:
         if file.size != blob.size:
             raise documents.wrong_size(what, blob, file.size)
-        with into(what, blob, path, tell) as sink:
-            while piece := file.read(_PIECE):
-                sink.write(piece)
+        while piece := file.read(_PIECE):
+            sink.write(piece)
+
+
+def changed(what: str, digest: str | None) -> CoopError:
+    """Return the error for an image that is not there any more."""
+    return CoopError(
+        f"{what} does not hold {documents.short(str(digest))}, to which it is locked: it was changed",
+        "if you changed it yourself, coop lock --upgrade takes what is there now",
+    )
 
 
 def unknown(what: str, name: str, names: list[str]) -> CoopError:

@@ -6,7 +6,10 @@
     DIRECTORY/stages/KEY/stage.json  what it is and what it stands on
     DIRECTORY/building/…             stages under way, locked by who builds them
     DIRECTORY/roots/HASH.json        which stages a project uses
+    DIRECTORY/caches/HASH/NAME       what a package manager has downloaded for a project
+    DIRECTORY/found/HASH             what a run has found in here (``base``)
     DIRECTORY/locks/KEY              held by who builds a stage, so that another waits
+    DIRECTORY/locks/roots            held by who collects, and by who records what a project uses
 
 A stage is built aside, synced to disk and renamed into place. Locks are flock(2)'s: the
 kernel drops them with their holder, so a crash leaves nothing locked, and what it left
@@ -24,9 +27,11 @@ import os
 import secrets
 import time
 
+from coopfile import wholefile
 from coopfile.errors import CoopError
 from coopfile.native import syscalls
 from coopfile.record import Record
+from coopfile.rootfs.hold import hold
 from coopfile.rootfs.tree import remove_tree
 
 TYPE_CHECKING = False
@@ -36,6 +41,9 @@ if TYPE_CHECKING:
 
 _META = "stage.json"
 _FS = "fs"
+_ROOTS = "roots"  # the lock of what projects use
+_NOT_YOURS = "it has to be yours (was coop started with sudo?); XDG_DATA_HOME puts it elsewhere"
+_SUFFIX = ".json"  # of the records of that; beside them may be one that is not whole
 
 
 class Stage(Record):
@@ -54,17 +62,33 @@ class Stage(Record):
     about: Mapping[str, Any]
 
 
+class Root(Record):
+    """What a project uses: keys of stages, the lowest first.
+
+    ``generations`` are, by kind, in the keys of stages that are this project's alone.
+    """
+
+    stages: tuple[str, ...]
+    generations: Mapping[str, str]
+
+
 class Freed(Record):
-    """What a collection removed, or would remove: stages, and their bytes."""
+    """What a collection removed, or would remove: stages, all bytes, and those of them of downloads."""
 
     stages: tuple[Stage, ...]
     size: int
+    downloads: int
 
 
 def key(kind: str, parent: str | None, inputs: object) -> str:
     """Return a stage's key: 32 hex digits over its kind, its parent's key and its inputs (JSON)."""
     text = json.dumps([1, kind, parent, inputs], sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
+
+
+def project_id(project: str) -> str:
+    """Return a project's name in the store: 32 hex digits over the real path of its workspace."""
+    return hashlib.sha256(os.fsencode(project)).hexdigest()[:32]
 
 
 class Store:
@@ -79,7 +103,8 @@ class Store:
 
     def stages(self) -> tuple[Stage, ...]:
         """Return every complete stage, the oldest first."""
-        found = [self.stage(name) for name in _names(f"{self.directory}/stages")]
+        with self._explained():
+            found = [self.stage(name) for name in _names(f"{self.directory}/stages")]
         return tuple(sorted((item for item in found if item), key=lambda item: (item.created, item.key)))
 
     def build(
@@ -99,9 +124,10 @@ class Store:
         if found is not None:
             return found
         self._make_directories()
-        with self._alone(wanted, tell):
+        with self._explained(), self._alone(wanted, tell):
             found = self.stage(wanted)
             if found is None:
+                self._take_out(f"stages/{wanted}")  # what is left of one that somebody has damaged
                 self._sweep()
                 found = self._build(wanted, kind, parent, make)
             return found
@@ -126,13 +152,6 @@ class Store:
                 _sync(aside)
                 os.rename(aside, f"{self.directory}/stages/{wanted}")
                 _sync(self.directory)
-        except OSError as error:
-            remove_tree(aside)
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise CoopError(
-                    f"there is no room left in {self.directory}", "coop clean frees what nothing uses"
-                ) from None
-            raise CoopError(f"{error.filename or self.directory}: {error.strerror}") from None
         except BaseException:
             remove_tree(aside)
             raise
@@ -149,88 +168,121 @@ class Store:
 
     @contextlib.contextmanager
     def _using(self, wanted: str) -> Iterator[Stage]:
-        path = f"{self.directory}/stages/{wanted}"
+        descriptor = hold(f"{self.directory}/stages/{wanted}")
+        if descriptor is None:
+            raise _missing(wanted)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            raise _missing(wanted) from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
             stage = self.stage(wanted)
-            if stage is None or not os.path.samestat(os.fstat(descriptor), os.stat(path)):
+            if stage is None:
                 raise _missing(wanted)
             yield stage
         finally:
             os.close(descriptor)
 
-    def use(self, project: str, keys: tuple[str, ...]) -> None:
-        """Record which stages a project uses, in place of what it used before."""
+    def root_path(self, project: str) -> str:
+        """Return the path of the record of what a project uses."""
+        return f"{self.directory}/roots/{project_id(project)}{_SUFFIX}"
+
+    def root(self, project: str) -> Root | None:
+        """Return what a project uses, if that was recorded."""
+        found = _read_root(self.root_path(project))
+        return None if found is None else found[1]
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[str]:
+        """Make an empty directory for as long as it is used; what killed runs left of theirs goes first."""
         self._make_directories()
-        path = f"{self.directory}/roots/{hashlib.sha256(os.fsencode(project)).hexdigest()[:32]}.json"
-        partial = f"{path}.{secrets.token_hex(4)}"
-        with open(partial, "x", encoding="utf-8") as file:
-            json.dump({"project": os.fsencode(project).hex(), "stages": list(keys)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-
-    def collect(self, *, dry_run: bool = False) -> Freed:
-        """Remove every stage that no project uses, or only tell which; those in use now stay.
-
-        A project counts while its directory exists.
-        """
-        wanted = self._reachable()
-        removed = []
-        for stage in self.stages():
-            if stage.key not in wanted and (dry_run or self._remove(stage)):
-                removed.append(stage)
-        if not dry_run:
+        with self._explained():
             self._sweep()
-        return Freed(tuple(removed), sum(stage.size for stage in removed))
-
-    def _reachable(self) -> set[str]:
-        """Return the keys that projects name, and those of all that they stand on."""
-        pending: list[str] = []
-        for name in _names(f"{self.directory}/roots"):
-            path = f"{self.directory}/roots/{name}"
+        path = f"{self.directory}/building/run.{secrets.token_hex(8)}"
+        with _locked_directory(path):
             try:
-                with open(path, encoding="utf-8") as file:
-                    root = json.load(file)
-                project = os.fsdecode(bytes.fromhex(root["project"]))
-                keys = [str(item) for item in root["stages"]]
-            except (OSError, ValueError, KeyError, TypeError):
-                continue  # half written, or gone
-            if os.path.isdir(project):
-                pending += keys
-        found: set[str] = set()
+                yield path
+            finally:
+                remove_tree(path)
+
+    def use(self, project: str, keys: tuple[str, ...], generations: Mapping[str, str] | None = None) -> None:
+        """Record which stages a project uses, in place of what it used before.
+
+        Whoever calls this holds them, so that no collection under way takes them for unused.
+        """
+        self._make_directories()
+        root = {
+            "project": os.fsencode(project).hex(),
+            "stages": list(keys),
+            "generations": dict(generations or {}),
+        }
+        with self._explained(), self._alone(_ROOTS):
+            wholefile.write(self.root_path(project), json.dumps(root).encode())
+
+    def collect(self, *, dry_run: bool = False, caches: bool = False) -> Freed:
+        """Remove the stages and downloads of no project, or only tell which; those in use now stay.
+
+        A project counts while its directory exists. With ``caches`` the downloads of all go.
+        """
+        if not os.path.isdir(self.directory):
+            return Freed((), 0, 0)
+        self._make_directories()
+        removed, downloads = [], 0
+        with self._explained(), self._alone(_ROOTS):
+            roots = self._roots()
+            wanted = self._reachable(roots)
+            for stage in self.stages():
+                if stage.key not in wanted and (dry_run or self._take_out(f"stages/{stage.key}")):
+                    removed.append(stage)
+            for name in () if dry_run else _names(f"{self.directory}/stages"):
+                if self.stage(name) is None:
+                    self._take_out(f"stages/{name}")
+            for name in _names(f"{self.directory}/caches"):
+                if caches or name not in roots:
+                    found = disk_usage(f"{self.directory}/caches/{name}")
+                    downloads += found if dry_run or self._take_out(f"caches/{name}") else 0
+        if not dry_run:
+            with self._explained():
+                self._sweep()
+        return Freed(tuple(removed), sum(stage.size for stage in removed) + downloads, downloads)
+
+    def _roots(self) -> dict[str, Root]:
+        """Return what the projects use that there are, by their names in the store."""
+        roots = {}
+        for name in _names(f"{self.directory}/roots"):
+            found = _read_root(f"{self.directory}/roots/{name}") if name.endswith(_SUFFIX) else None
+            if found is not None and os.path.isdir(found[0]):
+                roots[project_id(found[0])] = found[1]
+        return roots
+
+    def _reachable(self, roots: Mapping[str, Root]) -> set[str]:
+        """Return the keys that projects name, and those of all that they stand on."""
+        pending = [key for root in roots.values() for key in root.stages]
+        reached: set[str] = set()
         while pending:
             current = pending.pop()
             stage = self.stage(current)
-            if current not in found and stage is not None:
-                found.add(current)
+            if current not in reached and stage is not None:
+                reached.add(current)
                 pending += [stage.parent] if stage.parent else []
-        return found
+        return reached
 
-    def _remove(self, stage: Stage) -> bool:
-        """Take a stage out and remove it, unless somebody uses it."""
-        path = f"{self.directory}/stages/{stage.key}"
+    def _take_out(self, name: str) -> bool:
+        """Put a directory where the next sweep removes it, unless somebody uses it."""
+        path = f"{self.directory}/{name}"
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            aside = f"{self.directory}/building/{stage.key}.{secrets.token_hex(4)}"
-            os.rename(path, aside)
-            remove_tree(aside)
-        except BlockingIOError:
+            if not os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return False
+            os.rename(path, f"{self.directory}/building/{os.path.basename(name)}.{secrets.token_hex(4)}")
+        except (BlockingIOError, FileNotFoundError):
             return False
         finally:
             os.close(descriptor)
         return True
 
     @contextlib.contextmanager
-    def _alone(self, wanted: str, tell: Callable[[str], None]) -> Iterator[None]:
+    def _alone(self, wanted: str, tell: Callable[[str], None] = lambda _: None) -> Iterator[None]:
         path = f"{self.directory}/locks/{wanted}"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -255,24 +307,55 @@ class Store:
                 finally:
                     os.close(descriptor)
 
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise failure(error, self.directory) from None
+
     def _make_directories(self) -> None:
+        """Make what is missing; nobody else is to get in, to what may be set-id while it is built."""
         try:
             os.makedirs(self.directory, mode=0o700, exist_ok=True)
+            owner = os.stat(self.directory).st_uid
+            if owner != os.geteuid():
+                raise CoopError(f"{self.directory} belongs to user {owner}, not to you", _NOT_YOURS)
+            os.chmod(self.directory, 0o700)
             for name in ("stages", "building", "roots", "locks"):
                 os.makedirs(f"{self.directory}/{name}", mode=0o755, exist_ok=True)
         except OSError as error:
-            raise CoopError(f"{self.directory} cannot be made: {error.strerror}") from None
+            raise CoopError(f"{self.directory} cannot be made: {error.strerror}", _NOT_YOURS) from None
+
+
+def failure(error: OSError, directory: str) -> CoopError:
+    """Return the error for a store that cannot be read or written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return CoopError(f"there is no room left in {directory}", "coop clean frees what nothing uses")
+    remedy = _NOT_YOURS if isinstance(error, PermissionError) else None
+    return CoopError(f"{error.filename or directory}: {error.strerror}", remedy)
 
 
 def disk_usage(path: str) -> int:
-    """Return the bytes that a tree takes on disk; hard links count once."""
+    """Return the bytes that a tree takes on disk, but for what the caller cannot get to.
+
+    That is what is in directories closed to them or too deep for a path, and what vanishes
+    meanwhile. Hard links count once.
+    """
     total = 0
     seen: set[tuple[int, int]] = set()
     pending = [path]
     while pending:
-        with os.scandir(pending.pop()) as entries:
+        try:
+            entries = os.scandir(pending.pop())
+        except OSError:
+            continue
+        with entries:
             for entry in entries:
-                status = entry.stat(follow_symlinks=False)
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except OSError:
+                    continue
                 if status.st_nlink > 1 and not entry.is_dir(follow_symlinks=False):
                     if (status.st_dev, status.st_ino) in seen:
                         continue
@@ -300,10 +383,22 @@ def _read(path: str, name: str) -> Stage | None:
         return None
 
 
+def _read_root(path: str) -> tuple[str, Root] | None:
+    """Return a project and what it uses; None for what is half written or gone."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+        project = os.fsdecode(bytes.fromhex(data["project"]))
+        generations = {str(kind): str(value) for kind, value in dict(data.get("generations", {})).items()}
+        return project, Root(tuple(str(item) for item in data["stages"]), generations)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def _names(path: str) -> list[str]:
     try:
         return sorted(os.listdir(path))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 

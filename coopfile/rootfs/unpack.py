@@ -63,7 +63,7 @@ def unpack(
         ahead: list[Stream] = []
         total = 0
         for index, layer in enumerate(layers):
-            with _explained(index, layer, image):
+            with _explained(index, layer, image, root):
                 for following in layers[index + len(ahead) : index + 2]:  # one more inflates meanwhile
                     ahead.append(Stream(following, limits, wait))
                     stack.callback(ahead[-1].close)
@@ -81,8 +81,10 @@ def unpack(
 
                 image.apply(index, chunks())
                 stream.verify()
+                if progress is not None:
+                    progress(index, stream.size, stream.size)
         if layers:
-            with _explained(len(layers) - 1, layers[-1], image):
+            with _explained(len(layers) - 1, layers[-1], image, root):
                 image.finish()
         return Unpacked(total, **image.counts)
 
@@ -113,7 +115,7 @@ def _prepare(root: str) -> None:
 
 
 @contextmanager
-def _explained(index: int, layer: Layer, image: Image) -> Iterator[None]:
+def _explained(index: int, layer: Layer, image: Image, root: str) -> Iterator[None]:
     """Turn what goes wrong with a layer into a message about it."""
     what = f"layer {index + 1} of the image ({layer.diff_id[:19]})"
     try:
@@ -126,7 +128,8 @@ def _explained(index: int, layer: Layer, image: Image) -> Iterator[None]:
         name = shown(image.current) if image.current else error.filename or "its root"
         doing = f"{what} cannot be unpacked: {name}: {error.strerror or error}"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise CoopError(doing, "free some space, with coop clean for a beginning") from None
+            remedy = "free some space, with coop clean for a beginning"
+            raise CoopError(f"{doing}, below {root}", remedy) from None
         if error.errno == errno.EINVAL and image.changing_owner:
             raise CoopError(
                 f"{doing} (its owner {image.changing_owner} is outside the ranges of ids given to you)",

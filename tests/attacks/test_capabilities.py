@@ -129,12 +129,12 @@ def test_nothing_of_the_host_is_writable(project: Project) -> None:
 
 
 def test_writable_mounts(project: Project) -> None:
-    """Only the workspace, the scratch directories and the terminals are mounted writable."""
+    """Only the workspace, the scratch directories, what is kept and the terminals are mounted writable."""
     project.mkdir(".git")
     lines = project.output("cat /proc/self/mountinfo").split("\n")
     writable = {line.split()[4] for line in lines if line.split()[5].split(",")[0] == "rw"}
-    expected = {"/workspace", "/workspace/.git", "/tmp", "/var/tmp", "/dev/shm", "/run", "/root", "/dev/pts"}
-    assert writable == expected
+    scratch = {"/tmp", "/var/tmp", "/dev/shm", "/run", "/root", "/dev/pts"}
+    assert writable == {"/workspace", "/workspace/.git", "/root/.claude", *scratch}
     assert all("nosuid" in line.split()[5] for line in lines)
     assert {line.split()[4] for line in lines if "nodev" not in line.split()[5]} <= {
         "/dev/pts", *(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))
@@ -300,10 +300,34 @@ def test_host_settings_unchanged(project: Project) -> None:
 
 
 SET_ID = """
-import ctypes, os, shutil
+import ctypes, os, shutil, struct
 libc = ctypes.CDLL(None, use_errno=True)
 x86 = os.uname().machine == "x86_64"
 shutil.copy("/bin/true", "plain")
+def filled(name, flags, mode):
+    descriptor = os.open(name, os.O_CREAT | os.O_RDWR | flags, mode)
+    os.write(descriptor, open("/bin/true", "rb").read())
+    return descriptor
+def node():
+    os.mknod("node", 0o106755)
+    os.write(os.open("node", os.O_RDWR), b"#!/bin/sh")
+def linked():
+    descriptor = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o6755)
+    os.write(descriptor, b"#!/bin/sh")
+    os.link(f"/proc/self/fd/{descriptor}", "linked", follow_symlinks=True)
+def listed(name, make):
+    # Who writes keeps set-group-id as long as the group may not execute, and an ACL lets it later.
+    make(name)
+    entries = ((1, 7), (4, 5), (0x20, 5))
+    value = b"".join(struct.pack("<HHI", tag, rights, 0xFFFFFFFF) for tag, rights in entries)
+    os.setxattr(name, "system.posix_acl_access", struct.pack("<I", 2) + value)
+def opened_otherwise(name):
+    how = struct.pack("<QQQ", os.O_CREAT | os.O_RDWR, 0o2666, 0)
+    descriptor = libc.syscall(437, -100, name.encode(), how, len(how))
+    os.write(descriptor, b"#!/bin/sh")
+def made(name):
+    os.mknod(name, 0o102666)
+    os.write(os.open(name, os.O_RDWR), b"#!/bin/sh")
 ways = [
     lambda: os.chmod("plain", 0o6755), lambda: os.chmod("plain", 0o4755), lambda: os.chmod("plain", 0o2755),
     lambda: os.fchmod(os.open("plain", os.O_RDONLY), 0o4755),
@@ -312,34 +336,29 @@ ways = [
     lambda: libc.syscall(452, os.open("plain", os.O_PATH), b"", ctypes.c_long(0o4755 | 1 << 32), 0x1000),
     lambda: shutil.copy2("/usr/bin/su", "copied"), lambda: shutil.copymode("/usr/bin/su", "plain"),
     lambda: os.setxattr("plain", "security.capability", bytes.fromhex("0100000200200000000000000000000000000000")),
+    lambda: filled("created", 0, 0o6755), lambda: filled("exclusive", os.O_EXCL, 0o6755), node, linked,
+    lambda: listed("with-list", lambda name: filled(name, 0, 0o2666)),
+    lambda: listed("made-with-list", made), lambda: listed("otherwise", opened_otherwise),
 ]
 if x86:
     ways += [lambda: libc.syscall(90, b"plain", 0o4755), lambda: libc.syscall(91, os.open("plain", 0), 0o4755)]
+    ways += [lambda: listed("by-creat", lambda name: os.write(libc.syscall(85, name.encode(), 0o2666), b"#!"))]
+os.umask(0)
 for way in ways:
     try:
         way()
     except OSError:
         pass
-def filled(name, flags):
-    descriptor = os.open(name, os.O_CREAT | os.O_RDWR | flags, 0o6755)
-    os.write(descriptor, open("/bin/true", "rb").read())
-os.umask(0)
-filled("created", 0)
-filled("exclusive", os.O_EXCL)
-os.mknod("node", 0o106755)
-os.write(os.open("node", os.O_RDWR), b"#!/bin/sh")
-descriptor = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o6755)
-os.write(descriptor, b"#!/bin/sh")
-os.link(f"/proc/self/fd/{descriptor}", "linked", follow_symlinks=True)
 """
 
 
 def test_set_id_files_for_the_host(project: Project) -> None:
     """The command leaves no set-id program of the caller's in the workspace for others to run."""
     result = project.python(SET_ID)
-    modes = {path.name: path.stat() for path in project.directory.iterdir() if path.is_file()}
-    assert "plain" in modes and "created" in modes, result
-    assert [n for n, s in modes.items() if s.st_size and s.st_mode & (stat.S_ISUID | stat.S_ISGID)] == []
+    assert result.status == 0, result
+    modes = {path.name: path.stat().st_mode for path in project.directory.iterdir() if path.is_file()}
+    assert "plain" in modes, result
+    assert [name for name, mode in modes.items() if mode & (stat.S_ISUID | stat.S_ISGID)] == []
     assert [name for name in modes if os.listxattr(project.directory / name)] == []
 
 

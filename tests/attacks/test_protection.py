@@ -19,8 +19,8 @@ import os, sys
 secret = sys.argv[1].encode()
 def look(path):
     try:
-        with open(path, "rb") as file:
-            if secret in file.read():
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
+            if secret in (file.read() or b""):
                 print("found", path)
     except (OSError, ValueError):
         pass

@@ -43,7 +43,13 @@ REFUSED: dict[str, tuple[int | None, int | None]] = {
     "clock_settime": (227, 112), "adjtimex": (159, 171), "clock_adjtime": (305, 266),
     "move_pages": (279, 239), "migrate_pages": (256, 238),
 }  # fmt: skip
-ABSENT = {"io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "clone3": 435}
+ABSENT = {
+    "io_uring_setup": 425,
+    "io_uring_enter": 426,
+    "io_uring_register": 427,
+    "clone3": 435,
+    "openat2": 437,
+}
 
 # Gone from newer kernels, or built in or not: what they answer outside says nothing.
 NOT_EVERYWHERE = {

@@ -6,8 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.engines.engine import Engine
-from tests.sandboxes import Actor, Project, Result
+from tests.sandboxes import Actor, Project, Result, tree
+
+DOCKER = pytest.mark.parametrize("engine", ["docker"], indirect=True)
+EACH_KIND = pytest.mark.parametrize("engine", ["docker", "podman-rootless"], indirect=True)
 
 
 def options(engine: Engine, *assignments: str) -> list[str]:
@@ -43,6 +48,16 @@ def altered(actor: Actor, directory: Path, lines: str) -> Actor:
     made.__dict__.update(actor.__dict__)
     made.coop = (*actor.coop[:-1], str(script))
     return made
+
+
+def with_path(project: Project, path: str) -> None:
+    """Give coop another PATH than what starts it."""
+    project.wrap = ("/usr/bin/env", f"PATH={path}")
+
+
+def leftovers(project: Project) -> list[str]:
+    """Return what a run has left in the workspace."""
+    return sorted(set(tree(project.directory)) - {"Coopfile"})
 
 
 def lines(text: str) -> list[Any]:

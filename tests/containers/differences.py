@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from tests.containers.probes import BACKENDS, DOCKER_ROOT, NATIVE, NATIVE_ROOT
+from tests.containers.backends import BACKENDS, DOCKER_ROOT, NATIVE, NATIVE_ROOT
 
 DOCKERS = ("docker", DOCKER_ROOT, "docker-remapped", "docker-rootless")
 GVISOR = "docker+runsc"

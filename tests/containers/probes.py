@@ -1,8 +1,7 @@
 """One table of behaviour: probes that are run on every back end, each with a short verdict.
 
-A scenario is one way to run coop; it gives the verdicts of some probes by name. Most
-probes are in ``inside``, which runs them all in one sandbox; those here look from the
-host, or need runs of their own. ``SENTENCES`` says of every probe what it shows.
+Most probes are in ``inside``, which ``batch`` runs all in one sandbox; those here look
+from the host, or need runs of their own.
 """
 
 from __future__ import annotations
@@ -12,299 +11,24 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pexpect
 import pytest
 
-from coopfile.plan.hosttools import DEVICES, DEVICES_OWN, ETC, ETC_OWN, PROC_MASKED
-from tests.containers import inside
+from tests.containers.backends import Backend, backend
+from tests.containers.batch import command_lines_with, listener, owner
+from tests.containers.scenarios import SCENARIOS, SENTENCES, Verdicts, scenario
 from tests.engines.cell import UnusableError
-from tests.engines.engine import MORE_NAMES, NAMES, Engine, Engines
-from tests.sandboxes import DEADLINE, Actor, Project, Result, alive, descendants, wait_until
+from tests.engines.engine import Engines
+from tests.sandboxes import DEADLINE, Project, Result, alive, descendants, wait_until
 
-NATIVE, NATIVE_ROOT, DOCKER_ROOT = "native", "native by root", "docker by root"
-BACKENDS = (NATIVE, NATIVE_ROOT, NAMES[0], DOCKER_ROOT, *NAMES[1:], *MORE_NAMES)
-SENTENCES = {name: " ".join((function.__doc__ or "").split()) for name, function in inside.PROBES.items()}
-
-_SECRET = "unguessable-5519"
 _SOON = 15.0  # seconds in which everything of a run has to be gone
-
-Verdicts = dict[str, str]
-Scenario = Callable[["Backend"], Verdicts]
-SCENARIOS: dict[str, Scenario] = {}
-
-
-class Backend:
-    """A back end and who uses it."""
-
-    def __init__(self, name: str, actor: Actor, engine: Engine | None) -> None:
-        self.name = name
-        self.actor = actor
-        self.engine = engine
-
-    @property
-    def options(self) -> list[str]:
-        """What makes ``coop run`` take this back end."""
-        assignments = [f"sandbox.backend={self.engine.program if self.engine else 'native'}"]
-        if self.engine and self.engine.runtime:
-            assignments.append(f"sandbox.runtime={self.engine.runtime}")
-        return [word for assignment in assignments for word in ("--set", assignment)]
-
-    @contextlib.contextmanager
-    def project(self, coopfile: str = "") -> Iterator[Project]:
-        """Yield a project of the actor's with a Coopfile; it is ended and removed afterwards."""
-        project = Project(self.actor)
-        if self.engine:
-            project.environment.update(self.engine.environment)
-        project.coopfile(coopfile)
-        try:
-            yield project
-        finally:
-            project.close()
-            for directory in (project.directory, project.home):
-                shutil.rmtree(directory, ignore_errors=True)
-
-    def containers(self) -> list[str]:
-        """Return what the engine has of containers."""
-        return self.engine.containers() if self.engine else []
-
-
-def backend(engines: Engines, name: str) -> Backend:
-    """Return a back end by name; raises UnusableError when this machine can't have it."""
-    if name in (NATIVE, NATIVE_ROOT):
-        actor = engines.user if name == NATIVE else engines.root
-        if actor is None:
-            raise UnusableError(f"{name}: it needs root")
-        return Backend(name, actor, None)
-    if name == DOCKER_ROOT:
-        if engines.root is None:
-            raise UnusableError(f"{name}: it needs root")
-        engine = engines.get("docker").by(engines.root)
-    else:
-        engine = engines.get(name)
-    return Backend(name, engine.actor, engine)
-
-
-def weakenings(where: Backend, coopfile: str) -> set[str]:
-    """Return the keys that ``coop status`` lists as weaker than a plan on this back end."""
-    with where.project(coopfile) as project:
-        status = project.coop("status", "--json", *where.options)
-        found = json.loads(status.stdout)
-        chosen = next(item for item in found["backends"] if item["taken"])
-        assert chosen["usable"], status
-        return {item["key"] for item in chosen["weakenings"]}
-
-
-def scenario(**probes: str) -> Callable[[Scenario], Scenario]:
-    """Add a scenario, whose own probes are given with what each shows."""
-
-    def add(function: Scenario) -> Scenario:
-        SCENARIOS[function.__name__] = function
-        SENTENCES.update({name.replace("_", " "): text for name, text in probes.items()})
-        return function
-
-    return add
-
-
-# --- most of it, in one sandbox
-
-COOPFILE = """
-limits.memory = "1g"
-workspace.protect = ["release.sh", "locked", "deep/er/kept", "missing.cfg", "none/such/file"]
-[files]
-hide = ["**/.env*", "secrets"]
-read = ["~/given-read", "~/given-file"]
-write = ["~/given-write"]
-[env]
-PLAIN = "it's \\"so\\"\\n=$HOME `x`"
-"""
-
-_VALUES = {
-    "NEWLINES": "\na\n\nb=1\n",
-    "QUOTES": "'\"`$(id)\\",
-    "EQUALS": "=a==b=",
-    "UNICODE": "héllo 世界 🔒 \u202e\u0085\u2028",
-    "CONTROL": "\x01\x1b[31m\t\r\x7f",
-    "SPACES": "  two  words  ",
-    "EMPTY": "",
-    "LARGE": "x" * 100_000,
-    "SECRET": _SECRET,
-}
-_ARGUMENTS = [
-    "",
-    " ",
-    "a b",
-    "--",
-    "-x",
-    "--rm",
-    "'\"`$(id)\\",
-    "\n",
-    "héllo 世界",
-    "$HOME",
-    "*",
-    "=",
-    "{{.ID}}",
-]
-_PASSED = (
-    "COOP_CREATED",
-    "COOP_WORKSPACE",
-    "HOME",
-    "LANG",
-    "LOGNAME",
-    "PATH",
-    "PWD",
-    "SHELL",
-    "TERM",
-    "USER",
-)
-_MADE = {
-    *("gift", "made", "made/link", "made/other", "made/script", "new-directory", "new-file"),
-    *("new-file-0666", "set-id", "deep/newer"),
-}
-
-
-@scenario(
-    owners_on_the_host="What the sandbox made in the workspace belongs, on the host, to the caller.",
-    guards_on_the_host="On the host, what was hidden and protected is as before.",
-    traces_in_the_workspace="Nothing is left in the workspace but what the command made.",
-    secrets_in_command_lines="Values of host variables are in no command line on the host meanwhile.",
-    secrets_in_logs="The engine keeps nothing that the command printed.",
-    process_in_the_background="A process that the command left running is gone after the run.",
-    containers="No container is left.",
-)
-def batch(where: Backend) -> Verdicts:
-    """Run every probe of ``inside`` in one sandbox, and look at the host meanwhile and afterwards."""
-    with _listener(where) as listening, where.project() as project:
-        text = COOPFILE + "".join(f'{name} = {{ host = "HOST_{name}" }}\n' for name in _VALUES)
-        before = _furnish(project)
-        project.coopfile(text)
-        # In two parts, for coop's own processes have the facts in their command lines.
-        mark = ("98765.", str(time.monotonic_ns()))
-        facts = {
-            "home": str(project.home),
-            "workspace": str(project.directory),
-            "other": str(where.actor.base),
-            "inner": "inner",
-            "mark": mark,
-            "etc": [*(name.partition("/")[0] for name in ETC), *ETC_OWN],
-            "devices": [*DEVICES, *DEVICES_OWN, "shm"],
-            "masked": PROC_MASKED,
-            "variables": [*_PASSED, "PLAIN", *_VALUES],
-            "digests": {
-                name: hashlib.sha256(os.fsencode(value)).hexdigest()
-                for name, value in {**_VALUES, "PLAIN": 'it\'s "so"\n=$HOME `x`'}.items()
-            },
-            "arguments": [hashlib.sha256(word.encode()).hexdigest() for word in _ARGUMENTS],
-            **listening,
-        }
-        program = Path(inside.__file__).read_text()
-        given = {f"HOST_{name}": value for name, value in _VALUES.items()}
-        process = project.popen(
-            *("/usr/bin/python3", "-I", "-c", program, json.dumps(facts), *_ARGUMENTS),
-            options=where.options,
-            environment=given,
-            stdin=subprocess.PIPE,
-        )
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        seen = _command_lines_with(_SECRET)
-        logs = [where.engine.call("logs", name) for name in where.containers()] if where.engine else []
-        try:
-            _, errors = process.communicate(b"x", timeout=DEADLINE)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"{where.name}: the run does not end, with verdicts {line!r}") from None
-        assert process.returncode == 0 and line, (where.name, process.returncode, line, errors)
-        verdicts: Verdicts = json.loads(line)
-        verdicts["secrets in command lines"] = "nowhere" if not seen else f"in {len(seen)} processes"
-        verdicts["secrets in logs"] = "nothing" if not any(log.stdout for log in logs) else "kept"
-        verdicts["process in the background"] = "left" if _command_lines_with("".join(mark)) else "gone"
-        verdicts["containers"] = "none" if not where.containers() else "left"
-        verdicts.update(_on_the_host(where, project, before))
-        return verdicts
-
-
-def _furnish(project: Project) -> set[str]:
-    """Make what the probes look for, on the host; return the paths in the workspace."""
-    project.write("plain.txt", "plain\n")
-    for name in ("release.sh", "deep/er/kept", "locked/inner", ".git/HEAD", ".git/config"):
-        project.write(name, f"{name}\n")
-    project.write("deep/er/sibling")
-    for name in (".env", "sub/.env.local", "secrets/inner"):
-        project.write(name, _SECRET)
-    root_id = project.write("root-id", Path(shutil.which("id") or "/usr/bin/id").read_bytes())
-    if os.geteuid() == 0:
-        os.chown(root_id, 0, 0)
-    root_id.chmod(0o4755)
-    for name in (".ssh/id_ed25519", "notes.txt", "given-read/file", "given-file", "given-write/file"):
-        project.write(str(project.home / name), f"{name}\n")
-    return set(project.tree())
-
-
-def _on_the_host(where: Backend, project: Project, before: set[str]) -> Verdicts:
-    tree = project.tree()
-    made = {path: tree[path] for path in _MADE if path in tree}
-    made["given-write/new"] = (0, *_owner(project.home / "given-write/new"), b"")
-    odd = {path for path, entry in made.items() if entry[1:3] != (where.actor.uid, where.actor.gid)}
-    owners = f"not of {' '.join(sorted(odd))}" if odd else "the caller's"
-    contents = {name: tree.get(name, (0, 0, 0, None))[3] for name in before}
-    expected = {"release.sh", "deep/er/kept", "locked/inner", ".git/HEAD", ".git/config"}
-    changed = {name for name in expected if contents[name] != f"{name}\n".encode()}
-    hidden = (".env", "sub/.env.local", "secrets/inner")
-    changed |= {name for name in hidden if contents[name] != _SECRET.encode()}
-    strange = set(tree) - before - _MADE
-    return {
-        "owners on the host": owners
-        if set(made) >= _MADE
-        else "not there: " + " ".join(sorted(_MADE - set(made))),
-        "guards on the host": " ".join(sorted(changed)) or "as before",
-        "traces in the workspace": " ".join(sorted(strange)) or "none",
-    }
-
-
-def _owner(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_uid, status.st_gid
-
-
-_LISTENER = """
-import json, socket, sys
-server = socket.create_server(("127.0.0.1", 0))
-abstract = f"coop-test-{server.getsockname()[1]}"
-unix = socket.socket(socket.AF_UNIX); unix.bind("\\0" + abstract); unix.listen()
-print(json.dumps({"port": server.getsockname()[1], "abstract": abstract}), flush=True)
-sys.stdin.read()
-"""
-
-
-@contextlib.contextmanager
-def _listener(where: Backend) -> Iterator[dict[str, Any]]:
-    """Yield how to reach servers in the network namespace of the back end's host."""
-    argv = [*where.actor.prefix, "/usr/bin/python3", "-I", "-S", "-c", _LISTENER]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/") as process:
-        assert process.stdout is not None
-        yield json.loads(process.stdout.readline())
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait(DEADLINE)
-
-
-def _command_lines_with(text: str) -> list[int]:
-    """Return the processes of the host, all users', with a text in their arguments."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) != os.getpid():
-            with contextlib.suppress(OSError):
-                if text.encode() in Path(f"/proc/{name}/cmdline").read_bytes():
-                    found.append(int(name))
-    return found
 
 
 # --- limits
@@ -501,7 +225,7 @@ def _kill(where: Backend, project: Project) -> str:
     process.kill()
     process.wait()
     what: dict[str, Callable[[], Any]] = {
-        "processes": lambda: [*_command_lines_with(mark), *alive(below)],
+        "processes": lambda: [*command_lines_with(mark), *alive(below)],
         "containers": where.containers,
         "placeholders": lambda: (project.directory / "missing").exists(),
     }
@@ -612,7 +336,7 @@ def places(where: Backend) -> Verdicts:
         me = output(script, "session.user=me")
         ids = f"{where.actor.uid}\n{where.actor.gid}"
         mine = project.directory / "mine"
-        theirs = mine.exists() and _owner(mine) == (where.actor.uid, where.actor.gid)
+        theirs = mine.exists() and owner(mine) == (where.actor.uid, where.actor.gid)
         project.wrap = ("sh", "-c", 'umask 027; exec "$@"', "sh")
         same, _, masked = output("pwd -P; cat Coopfile; umask", "workspace.path=host").rpartition("\n")
         return {
@@ -659,7 +383,7 @@ def bytes_(where: Backend) -> Verdicts:
 @scenario(network_host='network.mode = "host" reaches a server on the host\'s loopback.')
 def network(where: Backend) -> Verdicts:
     """Run with the host's network."""
-    with _listener(where) as listening, where.project('network.mode = "host"\n') as project:
+    with listener(where) as listening, where.project('network.mode = "host"\n') as project:
         result = project.python(_CONNECT, str(listening["port"]), options=where.options)
         return {"network host": result.out.strip() or f"{result.status}: {result.err}"}
 

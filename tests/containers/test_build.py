@@ -7,14 +7,13 @@ import json
 import pexpect
 import pytest
 
-from tests.containers.asked import coop_run, image
+from tests.containers.asked import DOCKER, coop_run, image
 from tests.engines.engine import Engine
 from tests.engines.registry import Registry
 from tests.sandboxes import Project, wait_until
 from tests.unit.render.hostile import for_builders
 
 BUILDERS = pytest.mark.parametrize("engine", ["docker", "podman-rootless"], indirect=True)
-DOCKER = pytest.mark.parametrize("engine", ["docker"], indirect=True)
 
 
 def plan(engine: Engine, *commands: str, install: str | None = None) -> str:

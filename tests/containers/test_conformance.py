@@ -6,18 +6,10 @@ from functools import cache
 
 import pytest
 
+from tests.containers.backends import BACKENDS, DOCKER_ROOT, NATIVE, backend, weakenings
 from tests.containers.differences import explained
-from tests.containers.probes import (
-    BACKENDS,
-    DOCKER_ROOT,
-    NATIVE,
-    SCENARIOS,
-    SENTENCES,
-    Verdicts,
-    backend,
-    verdicts,
-    weakenings,
-)
+from tests.containers.probes import verdicts
+from tests.containers.scenarios import SCENARIOS, SENTENCES, Verdicts
 from tests.engines.cell import UnusableError
 from tests.engines.engine import NAMES, Engines
 

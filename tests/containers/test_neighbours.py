@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.containers.asked import coop_run, options
+from tests.containers.asked import EACH_KIND, coop_run, options
 from tests.engines.engine import Engine
 from tests.sandboxes import Project, wait_until
 
-EACH_KIND = pytest.mark.parametrize("engine", ["docker", "podman-rootless"], indirect=True)
 MANY = 5
 
 

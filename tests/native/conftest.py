@@ -1,5 +1,25 @@
 """Fixtures of the tests on a real kernel."""
 
-from tests.sandboxes import actor, project, workshop
+from __future__ import annotations
 
-__all__ = ["actor", "project", "workshop"]
+from pathlib import Path
+
+import pytest
+
+from tests.engines import images
+from tests.engines.cell import UnusableError
+from tests.imaged import imaged
+from tests.netlab import connected, lab, way
+from tests.proxylab import proxied, secure
+from tests.sandboxes import Workshop, actor, project, workshop
+
+__all__ = ["actor", "connected", "debian", "imaged", "lab", "project", "proxied", "secure", "way", "workshop"]
+
+
+@pytest.fixture(scope="session")
+def debian(workshop: Workshop) -> Path:
+    """Return a small Debian as a tar file; skips the test where none can be had."""
+    try:
+        return images.debian(workshop.base)
+    except UnusableError as error:
+        pytest.skip(str(error))

@@ -195,15 +195,6 @@ def test_a_registry_that_lies(imaged: Project, registry: FakeRegistry) -> None:
     assert stages(imaged) == []
 
 
-def test_packages_are_not_built_natively(imaged: Project, registry: FakeRegistry) -> None:
-    """What the native back end cannot do yet it says, naming what can."""
-    imaged.coopfile(f'[base]\nimage = "{registry.address}/team/app:1"\n[setup]\nrun = ["true"]\n')
-    result = imaged.coop("init")
-    assert result.status == 125 and "cannot build" in result.err
-    result = imaged.run("true", options=["--set", "sandbox.backend=native"])
-    assert result.status == 125 and "cannot build" in result.err
-
-
 def test_workshop_has_what_it_takes(workshop: Workshop) -> None:
     """The tests' own installation of coop can fetch images."""
     assert (workshop.library / "oras").is_dir()

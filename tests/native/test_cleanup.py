@@ -211,7 +211,7 @@ def test_failures(project: Project, before: Before) -> None:
     for text in (
         f'[files]\nread = ["{fifo}"]\n',
         f'workspace.path = "{project.home}"\n[files]\nread = ["{project.home}/fifo"]\n',
-        'network.mode = "veth"\n',
+        'sandbox.min_isolation = "vm"\n',
     ):
         project.coopfile(text)
         before.tree = project.tree()

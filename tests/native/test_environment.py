@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from coopfile.plan.sessions import session_id
 from tests.sandboxes import Project
 
 pytestmark = pytest.mark.native
@@ -30,6 +31,7 @@ def test_exact_list(project: Project) -> None:
     assert before <= int(created) <= time.time()
     shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
     assert found == {
+        "COOP_SESSION": session_id(str(project.directory), None),
         "COOP_WORKSPACE": "/workspace",
         "HOME": "/root",
         "LANG": "C.UTF-8",
@@ -92,7 +94,8 @@ def test_secret_is_not_stored(project: Project) -> None:
     for _ in range(2):
         assert project.output("echo $TOKEN", environment={"HOST_TOKEN": secret}) == secret
     files = [path for path in project.home.rglob("*") if path.is_file()]
-    assert sorted(path.parent.name for path in files) == ["approvals", "plans", "running"]
+    session = session_id(str(project.directory), None)
+    assert sorted(path.parent.name for path in files) == sorted(["approvals", "plans", session, "running"])
     assert not [path for path in files if secret.encode() in path.read_bytes()]
 
 

@@ -64,10 +64,10 @@ def test_missing_interpreter(project: Project) -> None:
 
 def test_coop_failure(project: Project) -> None:
     """A plan that cannot be enforced here is 125, with a remedy, and the command does not start."""
-    project.coopfile('network.mode = "veth"\n')
+    project.coopfile('sandbox.min_isolation = "vm"\n')
     result = project.shell("touch started")
     assert result.status == 125
-    assert "network.mode" in result.err and "help:" in result.err
+    assert "min_isolation" in result.err and "help:" in result.err
     assert not (project.directory / "started").exists()
 
 

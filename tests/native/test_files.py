@@ -112,7 +112,7 @@ def test_missing(project: Project) -> None:
     project.coopfile('[files]\nread = ["~/no/such", "/no/such/thing"]\nwrite = ["~/neither"]\n')
     before = set(project.home.rglob("*"))
     result = project.shell('ls -A "$HOME"; ls /no', options=["-v"])
-    assert result.out == ""
+    assert result.out == ".claude\n"
     for name in (
         "no/such: not on this host",
         "/no/such/thing: not on this host",
@@ -120,7 +120,9 @@ def test_missing(project: Project) -> None:
     ):
         assert name in result.err
     assert not (project.home / "no").exists() and not (project.home / "neither").exists()
-    ours = {".cache", "coop", "plans", "running", "starting"}
+    ours = {".cache", "coop", "plans", "running", "starting", ".local", "share", "sessions"}
+    ours |= {path.name for path in project.home.glob(".local/share/coop/sessions/**/*")}
+    ours |= {path.name for path in project.home.glob(".local/share/coop/sessions/*")}
     ours |= {path.name for path in project.home.glob(".cache/coop/plans/*")}
     assert {path.name for path in set(project.home.rglob("*")) - before} <= ours
 

@@ -125,11 +125,11 @@ def test_no_sys(project: Project) -> None:
 
 
 def test_private_places(project: Project) -> None:
-    """Temporary directories, /run and the home begin empty and writable, and end with the sandbox."""
+    """Temporary directories, /run and the home begin empty but for what is kept, and end with the sandbox."""
     places = "/tmp /var/tmp /dev/shm /run /root"
     script = f"for d in {places}; do ls -A $d; stat -c %a $d; echo x > $d/coop-private-test; done"
     for _ in range(2):
-        assert project.output(script).split() == ["1777", "1777", "1777", "1777", "700"]
+        assert project.output(script).split() == ["1777", "1777", "1777", "1777", ".claude", "700"]
     for place in ("/tmp", "/var/tmp", "/dev/shm", "/run"):
         assert not os.path.exists(f"{place}/coop-private-test")
     assert {path.name for path in project.home.iterdir()} <= {".cache", ".local"}

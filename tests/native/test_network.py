@@ -1,4 +1,4 @@
-"""network.mode none and host: what can be reached."""
+"""network.mode none and host: what can be reached. Veth has its own tests."""
 
 from __future__ import annotations
 
@@ -168,13 +168,21 @@ except PermissionError:
     assert project.python(script).out == "denied\ndenied\n"
 
 
-@pytest.mark.parametrize("mode", ["veth", "proxy"])
-def test_not_available_yet(project: Project, mode: str) -> None:
-    """The modes that do not work yet refuse, and say which do."""
-    project.coopfile(f'network.mode = "{mode}"\n')
-    result = project.run("true")
-    assert result.status == 125
-    assert f'native: network.mode = "{mode}": it has "none" and "host"' in result.err
+def test_proxy_without_a_list(project: Project) -> None:
+    """A proxy that leads nowhere says so, and is all that there is."""
+    project.coopfile('network.mode = "proxy"\n')
+    script = """
+import socket, urllib.error, urllib.request
+try:
+    urllib.request.urlopen("http://example.org/", timeout=30)
+except urllib.error.HTTPError as error:
+    print(error.code, error.read().decode())
+print(*[name for _, name in socket.if_nameindex()])
+"""
+    result = project.python(script)
+    assert result.out.startswith("403 coop: example.org:80 is blocked by network.allow"), result
+    assert "allowed: nothing" in result.out and result.out.endswith("\nlo\n")
+    assert "coop: example.org:80 is blocked" in result.err
 
 
 @pytest.mark.parametrize("family", ["AF_PACKET", "AF_VSOCK", "AF_ALG", "AF_CAN", "AF_TIPC", "AF_BLUETOOTH"])

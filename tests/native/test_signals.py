@@ -53,6 +53,17 @@ def test_group_signal_once(project: Project) -> None:
     assert out == b"SIGINT\n"
 
 
+def test_control_c_reaches_what_a_shell_waits_for(project: Project) -> None:
+    """Ctrl-C on a terminal ends the program that a shell waits for, and the shell goes on if it wants to."""
+    terminal = project.terminal("sh", "-c", "trap : INT; echo ready; sleep 60; echo went on")
+    terminal.expect_exact("ready")
+    time.sleep(0.2)
+    terminal.sendintr()
+    terminal.expect_exact("went on", timeout=DEADLINE)
+    terminal.wait()
+    assert terminal.exitstatus == 0
+
+
 def test_control_c(project: Project) -> None:
     """Ctrl-C on a terminal reaches the command once, and coop waits for what it makes of it."""
     terminal = project.terminal("/usr/bin/python3", "-I", "-c", COUNTER, "SIGINT")

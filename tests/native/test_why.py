@@ -12,13 +12,17 @@ pytestmark = pytest.mark.native
 
 COOPFILE = """
 [files]
-read = ["~/readable"]
+read = ["~/readable", "~/kept/given"]
 write = ["~/writable"]
 hide = ["**/.env*", "secret"]
 
 [workspace]
 protect = ["release.sh", "later/config"]
 path = "host"
+
+[session]
+persist = ["kept"]
+caches = ["npm"]
 
 [env]
 GIVEN = "yes"
@@ -69,11 +73,22 @@ ACTIONS = [
     ("write", "/tmp/new", True),
     ("write", "/var/tmp/new", True),
     ("read", "/root/.bashrc", False),
+    ("read", "~/.claude", True),
+    ("read", "~/.claude/mine", False),
+    ("write", "~/.claude/new", True),
+    ("write", "~/.claude", True),
+    ("read", "~/kept/given", True),
+    ("write", "~/kept/given", False),
+    ("write", "~/kept/new", True),
+    ("write", "~/.npm/_cacache", True),
     ("read", "/var/lib/dpkg/status", False),
     ("exec", "sh", True),
     ("connect", "127.0.0.1:9", None),
     ("connect", "10.255.255.1:80", False),
     ("env", "HOME", True),
+    ("env", "COOP_SESSION", True),
+    ("env", "npm_config_cache", True),
+    ("env", "PIP_CACHE_DIR", False),
     ("env", "GIVEN", True),
     ("env", "SECRET_TOKEN", False),
 ]
@@ -85,7 +100,7 @@ def test_why_agrees_with_the_kernel(project: Project) -> None:
         project.write(name, "x")
     project.mkdir(".git/hooks")
     project.write(".git/config", "")
-    for name in ("readable/file", "writable/file", "private"):
+    for name in ("readable/file", "writable/file", "private", ".claude/mine", "kept/given"):
         project.write(f"{project.home}/{name}", "x")
     project.coopfile(COOPFILE)
     disagreements = []

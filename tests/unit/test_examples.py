@@ -25,6 +25,8 @@ MATRIX = {
     "version-only": "coop = 1",
     "image-short": 'base.image = "debian"',
     "image-digest": f'base.image = "ghcr.io/o/r@sha256:{"ab" * 32}"',
+    "image-layout": 'base.image = "oci:./images//base:v1"',
+    "image-archive": f'base.image = "docker-archive:~/a b.tar:ghcr.io/o/r:1@sha256:{"ab" * 32}"',
     "packages-sorted": '[packages]\napt = ["zsh", "git", "git"]\npip = ["b", "a"]',
     "setup-ordered": '[setup]\nrun = ["b", "a", "b"]\nnetwork = "none"',
     "agent": '[agent]\ninstall = "npm i -g x"\ncommand = ["x", "--flag", ""]',

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from coopfile import lock
 from coopfile.errors import CoopError
-from coopfile.language.items import ImageReference
+from coopfile.language.items import ImageReference, LocalImage
 from tests.unit.plan.samples import PLAN, with_leaf
 
 DIGEST = "sha256:" + "ab" * 32
@@ -25,6 +25,49 @@ def test_written_and_read(image: str) -> None:
     assert lock.parse(lock.text(made).encode(), "x") == made
 
 
+_WORDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=200)
+_PACKAGES = st.dictionaries(
+    st.sampled_from(["apt", "apk", "dnf", "pip", "npm", "cargo"]),
+    st.dictionaries(_WORDS, _WORDS, min_size=1, max_size=5),
+)
+
+
+@given(_PACKAGES)
+def test_packages(packages: dict[str, dict[str, str]]) -> None:
+    """Versions are read as they were written, and written the same whatever their order was."""
+    made = LOCK.replace(packages=packages)
+    text = lock.text(made)
+    assert lock.parse(text.encode(), "x") == made
+    turned = {name: dict(reversed(versions.items())) for name, versions in reversed(packages.items())}
+    assert lock.text(LOCK.replace(packages=turned)) == text
+
+
+def test_a_package_is_a_line() -> None:
+    """A lock is read by people when it changes."""
+    packages = {"pip": {"pytest": "8.4.1"}, "apt": {"git": "1:2.39.5", "@a/b": "1"}}
+    assert lock.text(LOCK.replace(packages=packages)).partition("digest")[2].split("\n")[1:] == [
+        "",
+        "[packages.apt]",
+        '"@a/b" = "1"',
+        '"git" = "1:2.39.5"',
+        "",
+        "[packages.pip]",
+        '"pytest" = "8.4.1"',
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    "packages", ["x = 1", "apt = 1", "apt.git = 1", 'apt.git = "\\n"', 'apt.git = ""', 'brew.x = "1"']
+)
+def test_damaged_packages(packages: str) -> None:
+    """What is no version of a package is refused, with a remedy."""
+    text = lock.text(LOCK) + "[packages]\n" + packages
+    with pytest.raises(CoopError, match="packages") as caught:
+        lock.parse(text.encode(), "L")
+    assert "coop lock" in str(caught.value.remedy)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -34,6 +77,7 @@ def test_written_and_read(image: str) -> None:
         "version = 1\n[base]\nimage = 'a'\ndigest = 'sha256:12'",
         "version = 1\n[base]\nimage = ['a']\ndigest = 1",
         "version = 1\nbase = 1",
+        lock.text(LOCK) + "[more]",
         "[",
     ],
 )
@@ -51,6 +95,18 @@ def test_applied() -> None:
     assert lock.locked(plan, None, "L") == plan
     with pytest.raises(CoopError, match=r"^L is of docker"):
         lock.locked(with_leaf(PLAN, "base.image", IMAGE.replace(tag="trixie")), LOCK, "L")
+
+
+def test_an_image_in_a_file_is_locked_too() -> None:
+    """It is called as in the Coopfile, and another tag or path of it is another image."""
+    image = LocalImage("oci", "images/base", "v1")
+    made = lock.Lock(lock.named(image.replace(digest=DIGEST)), DIGEST)
+    assert made.image == "oci:images/base:v1"
+    plan = with_leaf(PLAN, "base.image", image)
+    assert lock.locked(plan, made, "L").base.image == image.replace(digest=DIGEST)
+    for other in (image.replace(name="v2"), image.replace(path="/srv/base"), image.replace(name=None)):
+        with pytest.raises(CoopError, match=r"^L is of oci:images/base:v1"):
+            lock.locked(with_leaf(PLAN, "base.image", other), made, "L")
 
 
 def test_not_applied() -> None:

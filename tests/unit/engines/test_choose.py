@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from coopfile.engines import choose
-from coopfile.engines.choose import NoBackendError, survey, wanted
+from coopfile.engines.choose import NoBackendError, look, wanted
 from coopfile.errors import CoopError
-from coopfile.plan.model import Plan
+from coopfile.language.items import LocalImage
+from coopfile.plan.model import Plan, is_built
 from tests.unit.engines import infos
 from tests.unit.plan.samples import PLAN, with_leaf
 
@@ -30,6 +31,7 @@ BASE = PLAN.replace(
 )
 TOOLS = with_leaf(with_leaf(BASE, "base.image", None), "setup.run", ())
 KERNEL = "userspace-kernel"
+NO_NAMESPACES = {"native": CoopError("no namespaces here")}
 
 
 def plan(base: Plan, **changes: object) -> Plan:
@@ -54,7 +56,7 @@ CASES: list[tuple[str, Plan, dict[str, str], str]] = [
      {"podman": PODMAN, "runsc": "#!/bin/sh\n"}, "podman + gVisor (userspace kernel)"),
     ("a runtime needs an engine", plan(TOOLS, runtime="runsc"), {"docker": DOCKER},
      "docker + gVisor (userspace kernel)"),
-    ("building needs an engine, with gVisor if there is one", BASE, {"docker": DOCKER, "podman": PODMAN},
+    ("then docker, with gVisor if there is one", BASE, {"docker": DOCKER, "podman": PODMAN},
      "docker + gVisor (userspace kernel)"),
     ("then docker as it is", BASE, {"docker": DOCKER_PLAIN, "podman": PODMAN}, "docker (namespaces)"),
     ("then podman", BASE, {"podman": PODMAN}, "podman (namespaces)"),
@@ -89,13 +91,19 @@ CASES: list[tuple[str, Plan, dict[str, str], str]] = [
     ("given", "programs", "title"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
 )
 def test_what_is_chosen(install: Install, given: Plan, programs: dict[str, str], title: str) -> None:
-    """The first that is there and gives what the plan asks for."""
-    assert choose.choose(given, install(**programs)).title == title
+    """The first that is there and gives what the plan asks for; plans on BASE do without namespaces."""
+    without = NO_NAMESPACES if is_built(given) else None
+    assert choose.choose(given, install(**programs), without=without).title == title
+
+
+def test_what_is_built_is_native(install: Install) -> None:
+    """Packages, set-up and agent need no engine."""
+    assert choose.choose(BASE, install(docker=DOCKER)).title == "native (namespaces)"
 
 
 REFUSED: list[tuple[str, Plan, dict[str, str], list[str]]] = [
     ("nothing is installed", BASE, {},
-     ["native: packages, setup and agent: it cannot build", "docker: not installed",
+     ["native: no namespaces here", "docker: not installed",
       "podman: not installed", "install docker; or install podman"]),
     ("the daemon is down", plan(BASE, backend=("docker",)), {"docker": DOCKER_DOWN},
      ["docker: Cannot connect to the Docker daemon", "start its daemon"]),
@@ -107,9 +115,11 @@ REFUSED: list[tuple[str, Plan, dict[str, str], list[str]]] = [
     ("a runtime that gives too little", plan(BASE, runtime="runc", min_isolation=KERNEL), {"docker": DOCKER},
      ["docker: min_isolation = userspace-kernel: runc gives namespace"]),
     ("a network that reaches too far", plan(BASE, network__mode="veth"), {"podman": PODMAN},
-     ['native: packages, setup', "podman: network.mode: podman's own network also reaches"]),
+     ["native: no namespaces here", "podman: network.mode: podman's own network also reaches"]),
     ("a network that is not there", plan(BASE, network__mode="proxy"), {"podman": PODMAN},
      ['podman: network.mode = "proxy" is not there yet']),
+    ("an image in a file", plan(BASE, base__image=LocalImage("oci", "images/base")), {"podman": PODMAN},
+     ["native: no namespaces here", "podman: base.image: oci:images/base is not locked yet", "coop lock"]),
     ("another system's", plan(BASE, backend=("apple", "seatbelt")), {"docker": DOCKER},
      ["apple: it is for macOS", "seatbelt: it is for macOS", "coop render apple"]),
 ]  # fmt: skip
@@ -121,7 +131,7 @@ REFUSED: list[tuple[str, Plan, dict[str, str], list[str]]] = [
 def test_what_is_refused(install: Install, given: Plan, programs: dict[str, str], said: list[str]) -> None:
     """Everything that was tried is told of, with what helps."""
     with pytest.raises(NoBackendError) as caught:
-        choose.choose(given, install(**programs))
+        choose.choose(given, install(**programs), without=NO_NAMESPACES)
     text = f"{caught.value.message}\n{caught.value.remedy}"
     assert caught.value.message.startswith("no back end can enforce this plan here:\n")
     assert [line for line in said if line not in text] == []
@@ -133,7 +143,7 @@ def test_what_failed_is_not_tried_again(install: Install) -> None:
     environment = install(docker=DOCKER_PLAIN)
     failed = {"native": CoopError("no namespaces here")}
     assert choose.choose(TOOLS, environment, without=failed).name == "docker"
-    (tried,) = survey(plan(TOOLS, backend=("native",)), environment, without=failed)
+    (tried,) = look(TOOLS, ("native",), environment, without=failed)
     assert (tried.choice, tried.why) == (None, "no namespaces here")
 
 

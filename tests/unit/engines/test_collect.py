@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coopfile.engines.collect import facts, kind, make_masks
+from coopfile.engines.collect import facts, facts_of, kind, look, make_masks
 from coopfile.errors import CoopError
 from coopfile.native.placeholders import MODE
 from coopfile.plan.bind import Host
@@ -155,9 +155,9 @@ def test_a_protected_path_that_vanishes_is_not_left_unguarded(host: Host) -> Non
     wanted = plan(workspace__protect=("sub/kept",))
     assert f"{host.workspace}/sub/kept" not in facts(wanted, host, DOCKER).kinds
     with pytest.raises(CoopError, match="sub/kept vanished while the sandbox started"):
-        facts(wanted, host, DOCKER, held=True)
+        facts_of(look(wanted, host, DOCKER), (), "", held=True)
     Path(host.workspace, "sub/kept").touch()
-    assert facts(wanted, host, DOCKER, held=True).kinds[f"{host.workspace}/sub/kept"] == FILE
+    assert facts_of(look(wanted, host, DOCKER), (), "", held=True).kinds[f"{host.workspace}/sub/kept"] == FILE
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may look into every directory")

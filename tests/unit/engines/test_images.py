@@ -12,13 +12,10 @@ import pytest
 from coopfile.engines import images
 from coopfile.engines.detect import detect
 from coopfile.errors import CoopError
-from coopfile.plan.bind import Host
-from coopfile.render.facts import Facts
 from tests.unit.engines import infos
 from tests.unit.plan.samples import PLAN, with_leaf
 
 Install = Callable[..., dict[str, str]]
-HOST = Host(1000, 1000, "me", "/home/me", "/home/me/w", "/home/me/w", {})
 BUILT = with_leaf(PLAN, "sandbox.min_isolation", "namespace")
 # `image inspect` finds no image but the base; `build` tells its arguments and fails as the text says.
 PROGRAM = """#!/bin/sh
@@ -43,7 +40,7 @@ def failure(install: Install, says: str, plan: object = BUILT) -> tuple[CoopErro
     engine = detect(environment, ["docker"])[0].engine
     shown: list[str] = []
     with pytest.raises(CoopError) as caught:
-        images.ensure(plan, Facts(HOST, engine=engine), environment, shown.append, None)  # type: ignore[arg-type]
+        images.ensure(plan, engine, (), "/home/me/w", environment, shown.append, None)  # type: ignore[arg-type]
     return caught.value, shown
 
 
@@ -139,7 +136,7 @@ def test_podman_is_asked_for_the_image_itself(
     file = archive(tmp_path / "image.tar", *members)
     environment = install(podman=SAVES.format(info=text, says="", archive=file))
     engine = detect(environment, ["podman"])[0].engine
-    facts = Facts(HOST, engine=engine)
+    assert engine is not None
     with pytest.raises(CoopError) as caught:
-        images.ensure(BUILT, facts, environment, lambda _: None, None)
+        images.ensure(BUILT, engine, (), "/home/me/w", environment, lambda _: None, None)
     assert said in caught.value.message

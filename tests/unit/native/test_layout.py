@@ -78,7 +78,7 @@ def test_order(base: Path) -> None:
     (base / "home/project/.env").touch()
     found = laid(base, files_hide=(".env",))
     kinds = [type(item) for item in found.operations]
-    assert kinds.index(Scratch) < kinds.index(Proc) < kinds.index(Devpts)
+    assert kinds.index(Scratch) < kinds.index(Devpts) < kinds.index(Proc)
     assert not {Hide, Protect} & set(kinds)
     guards = [type(item) for item in found.guards]
     assert set(guards) == {Hide, Protect}

@@ -69,6 +69,8 @@ def test_errors() -> None:
     assert system == [
         Message(report.FAILURE, "setting up the sandbox failed: Operation not permitted (mount)")
     ]
+    (full,) = exchange(OSError(errno.ENOSPC, "No space left on device"))
+    assert full.text.endswith("No space left on device") and "disk" in (full.remedy or "")
     (other,) = exchange(KeyError("x"))
     assert other.kind == report.FAILURE and "KeyError" in other.text
 

@@ -12,12 +12,12 @@ from coopfile.native import running
 
 
 def test_alone(tmp_path: Path) -> None:
-    """Nobody else runs: nothing is exposed, and a run does not see itself."""
+    """Nobody else runs, and a run leaves nothing behind."""
     state = str(tmp_path / "state")
     own = running.announce(state, ["/work"], [])
     assert own is not None
-    assert running.exposed(state, ["/work/d"], own) is None
     running.leave(own)
+    assert running.others(state) == []
     assert os.listdir(f"{state}/running") == ["starting"]
 
 
@@ -37,10 +37,12 @@ def test_exposed(tmp_path: Path, source: str, exposed: bool) -> None:
     """What another run can write and has not pinned is exposed, and nothing else."""
     state = str(tmp_path)
     other = running.announce(state, ["/work"], ["/work/.git/hooks"])
-    # As a later run in the same process sees it: by another file.
-    assert running.exposed(state, [source], None) == (source if exposed else None)
+    noted = running.others(state)
+    assert running.exposed(noted, [source]) == (source if exposed else None)
     running.leave(other)
-    assert running.exposed(state, [source], None) is None
+    # It may have done it before it ended.
+    assert running.exposed(noted, [source]) == (source if exposed else None)
+    assert running.exposed(running.others(state), [source]) is None
 
 
 def _announce_and_die(state: str) -> None:
@@ -55,7 +57,7 @@ def test_the_dead_do_not_count(tmp_path: Path) -> None:
     process.start()
     process.join(10)
     assert len(os.listdir(f"{state}/running")) == 2
-    assert running.exposed(state, ["/work/d"], None) is None
+    assert running.others(state) == []
     assert os.listdir(f"{state}/running") == ["starting"]
 
 

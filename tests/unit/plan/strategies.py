@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from coopfile.language.items import HostPattern, ImageReference, PublishedPort, Variable
+from coopfile.language.images import TRANSPORTS
+from coopfile.language.items import HostPattern, ImageReference, LocalImage, PublishedPort, Variable
 from coopfile.language.settings import BACKENDS, BY_KEY, NETWORK_MODES, TRUST_LEVELS
 from coopfile.plan.model import (
     Access,
@@ -66,6 +67,12 @@ IMAGES = st.builds(
     st.sampled_from(["docker.io", "ghcr.io", "localhost:5000"]),
     st.sampled_from(["library/debian", "team/app"]),
     st.just("latest") | st.just("1.2"),
+    st.none() | DIGESTS,
+) | st.builds(
+    LocalImage,
+    st.sampled_from(TRANSPORTS),
+    st.sampled_from(["images/base", "/srv/a b", "~/saved.tar"]),
+    st.none() | st.sampled_from(["v1", "ghcr.io/team/app:1"]),
     st.none() | DIGESTS,
 )
 HOST_PORTS = st.none() | st.sampled_from([22, 80, 443, 8080]) | PORTS

@@ -10,6 +10,7 @@ from coopfile.errors import CoopError
 from coopfile.language.items import Variable
 from coopfile.plan.bind import PASSED, PATH, Host, Launch, Mount, bind
 from coopfile.plan.model import Plan
+from coopfile.plan.sessions import session_id
 from tests.unit.plan.samples import PLAN, with_leaf
 
 HOST = Host(
@@ -62,6 +63,7 @@ def test_environment() -> None:
     """The environment is the documented list and [env]."""
     assert launch().environment == {
         "COOP_CREATED": "1700000000",
+        "COOP_SESSION": session_id(HOST.workspace, None),
         "COOP_WORKSPACE": "/workspace",
         "EDITOR": "vi",
         "HOME": "/root",

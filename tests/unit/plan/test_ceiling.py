@@ -94,6 +94,18 @@ def test_below(key: str) -> None:
     assert held(f"{key} = {ceiling}", f"{key} = {below}\n") == ()
 
 
+@pytest.mark.parametrize("image", ["debian", "oci:images/base:v1"])
+def test_an_image_is_capped_by_its_name(image: str) -> None:
+    """The lock gives it a digest, of which a ceiling without one says nothing."""
+    one, two = (f"{image}@sha256:{digit * 64}" for digit in "ab")
+    named = f"{image}:latest" if image == "debian" else image
+    assert held(f'base.image = "{named}"', f'base.image = "{named}@sha256:{"a" * 64}"\n') == ()
+    assert held(f'base.image = "{one}"', f'base.image = "{one}"\n') == ()
+    assert held(f'base.image = "{one}"', f'base.image = "{two}"\n')
+    assert held(f'base.image = "{one}"', f'base.image = "{image}"\n')
+    assert held(f'base.image = "{named}"', 'base.image = "oci:images/other"\n')
+
+
 def test_text() -> None:
     """The error shows the line that asks, and says where the ceiling is."""
     found = held('network.mode = "none"', '[network]\n  mode = "host"  # all of it\n')

@@ -30,6 +30,7 @@ CONTAINER = Container(
     environment=(),
     inherited=(),
     mounts=(),
+    kept=(),
     scratch=(),
     shm=4096,
     network="none",

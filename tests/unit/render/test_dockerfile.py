@@ -17,7 +17,7 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from coopfile.compiling import Request, compile_project
 from coopfile.errors import CoopError
 from coopfile.language.images import Image
-from coopfile.language.items import ImageReference
+from coopfile.language.items import ImageReference, LocalImage
 from coopfile.language.values import PackageName, ShellCommand
 from coopfile.plan.model import Agent, Base, Packages, Plan, Setup, leaf
 from coopfile.render.dockerfile import dockerfile, image_tag
@@ -140,7 +140,7 @@ def test_long_commands_arrive_as_they_are(unit: str, offset: int) -> None:
 @given(PLANS)
 def test_the_text_is_plain(plan: Plan) -> None:
     """A Dockerfile is ASCII without here-documents and directives, whatever the plan says."""
-    if plan.base.image is None:
+    if not isinstance(plan.base.image, ImageReference):
         return
     text = dockerfile(plan)
     assert text.isascii() and "<<" not in text and text.endswith("\n")
@@ -156,7 +156,7 @@ def test_only_what_is_built_counts(data: st.DataObject, key: str) -> None:
     value = data.draw(LEAVES[key])
     changed = with_leaf(PLAN, key, value)
     if key in BUILD:
-        if value is not None and value != leaf(PLAN, key):
+        if value not in (None, leaf(PLAN, key)) and not isinstance(value, LocalImage):
             assert dockerfile(changed) != dockerfile(PLAN)
             assert image_tag(changed) != image_tag(PLAN)
     else:
@@ -285,4 +285,14 @@ def test_the_name_is_an_images_and_local(repository: str) -> None:
     name = image_tag(PLAN.replace(base=Base(ImageReference("r.io", repository, "1"))))
     parsed = Image().parse(name)
     assert str(parsed) == name
-    assert parsed.registry == "localhost" and re.fullmatch(r"[0-9a-f]{24}", parsed.tag or "")
+    assert isinstance(parsed, ImageReference) and parsed.registry == "localhost"
+    assert re.fullmatch(r"[0-9a-f]{24}", parsed.tag or "")
+
+
+def test_a_dockerfile_cannot_begin_with_a_file() -> None:
+    """An image in a file is refused, with what to do; nothing is made up for FROM."""
+    plan = PLAN.replace(base=Base(LocalImage("oci", "images/base", "v1", DIGEST)))
+    for render in (dockerfile, image_tag):
+        with pytest.raises(CoopError, match="oci:images/base:v1@sha256:") as caught:
+            render(plan)
+        assert "registry" in str(caught.value.remedy)

@@ -57,7 +57,7 @@ def test_every_field_is_written_and_read() -> None:
     engine = Engine(
         "docker", "d", "1", True, True, True, ("r",), "r", "d", ("cpu",), False, "/i", False, True
     )
-    host = Host(1, 2, "u", "/h", "/w", "/w/d", {"LANG": "C"}, "/bin/x", 9)
+    host = Host(1, 2, "u", "/h", "/w", "/w/d", {"LANG": "C"}, "/bin/x", 9, "/d")
     tools = (Entry("bind", "/a", "/b"),)
     paths = {name: (f"/{name}",) for name in ("hidden", "inputs", "private", "temporary")}
     facts = Facts(
@@ -85,13 +85,16 @@ def test_every_field_is_written_and_read() -> None:
 def test_linux_needs_an_account_and_two_directories() -> None:
     """The rest has defaults: the group is the user's, the directory the workspace."""
     facts = read(SMALL)
-    assert facts.host == Host(1000, 1000, "you", "/home/you", "/home/you/shop", "/home/you/shop", {})
+    data = "/home/you/.local/share/coop"
+    assert facts.host == Host(
+        1000, 1000, "you", "/home/you", "/home/you/shop", "/home/you/shop", {}, data=data
+    )
     assert (facts.system, facts.engine, facts.temporary) == ("linux", None, ())
     assert facts.masks == "/home/you/.local/state/coop/masks"
     for name in SMALL["host"]:
-        data = json.loads(json.dumps(SMALL))
-        del data["host"][name]
-        assert f"host.{name}: it has to be given" in message(data)
+        broken = json.loads(json.dumps(SMALL))
+        del broken["host"][name]
+        assert f"host.{name}: it has to be given" in message(broken)
 
 
 def test_a_mac_has_the_first_accounts_ids() -> None:
@@ -140,7 +143,7 @@ SECRET = "s3cret-value"
 def test_secrets_are_not_written() -> None:
     """Of the environment only what every sandbox gets is written, and that other variables are set."""
     environment = {"LANG": "C", "TOKEN": SECRET, "PATH": SECRET, "TERM": SECRET, "LC_ALL": "C.UTF-8"}
-    host = Host(0, 0, "root", "/root", "/w", "/w", environment)
+    host = Host(0, 0, "root", "/root", "/w", "/w", environment, data="/d")
     variables = (Variable("T", None, "TOKEN"), Variable("TERM", None, "TERM"), Variable("X", None, "UNSET"))
     text = to_json(Facts(host), variables)
     assert SECRET not in text

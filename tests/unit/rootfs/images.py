@@ -97,3 +97,13 @@ class MadeImage:
 def index(*entries: dict[str, Any], media_type: str = documents.OCI_INDEX) -> bytes:
     """Return an index as JSON."""
     return json.dumps({"schemaVersion": 2, "mediaType": media_type, "manifests": list(entries)}).encode()
+
+
+def layout_files(body: bytes, *images: MadeImage, more: tuple[bytes, ...] = ()) -> dict[str, bytes]:
+    """Return the files of an OCI layout with an index and the blobs of images, by relative path."""
+    blobs = [*more, *(held for image in images for held in (*image.blobs.values(), image.manifest))]
+    return {
+        "oci-layout": b'{"imageLayoutVersion": "1.0.0"}',
+        "index.json": body,
+        **{f"blobs/sha256/{sha256(held)[7:]}": held for held in blobs},
+    }

@@ -16,9 +16,9 @@ import pytest
 from coopfile.errors import CoopError
 from coopfile.rootfs import documents
 from coopfile.rootfs.download import fetch_all
-from coopfile.rootfs.local import open_local, split
+from coopfile.rootfs.local import open_local
 from coopfile.rootfs.model import Descriptor
-from tests.unit.rootfs.images import AMD64, LAYER, MadeImage, index, of, sha256
+from tests.unit.rootfs.images import AMD64, LAYER, MadeImage, index, layout_files, of, sha256
 
 LINUX = {"os": "linux", "architecture": "amd64"}
 ARM = {"os": "linux", "architecture": "arm64"}
@@ -28,15 +28,9 @@ NAME = "org.opencontainers.image.ref.name"
 def layout(base: Path, body: bytes, *images: MadeImage, more: tuple[bytes, ...] = ()) -> Path:
     """Write a layout with an index."""
     path = base / "layout"
-    blobs = path / "blobs/sha256"
-    blobs.mkdir(parents=True)
-    (path / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
-    (path / "index.json").write_bytes(body)
-    for image in images:
-        for held in (*image.blobs.values(), image.manifest):
-            (blobs / sha256(held)[7:]).write_bytes(held)
-    for held in more:
-        (blobs / sha256(held)[7:]).write_bytes(held)
+    for name, content in layout_files(body, *images, more=more).items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(content)
     return path
 
 
@@ -93,13 +87,6 @@ def saved(image: MadeImage, *tags: str, layer: bytes | None = None) -> dict[str,
         "one/layer.tar": image.tar if layer is None else layer,
         "manifest.json": json.dumps(lines).encode(),
     }
-
-
-def test_the_first_colon_ends_the_path() -> None:
-    """As other tools split it; names have colons of their own."""
-    assert split("/srv/layout") == ("/srv/layout", "")
-    assert split("/srv/layout:v1") == ("/srv/layout", "v1")
-    assert split("saved.tar:ghcr.io/team/app:v1") == ("saved.tar", "ghcr.io/team/app:v1")
 
 
 def test_a_layout_with_one_image_needs_no_name(tmp_path: Path) -> None:
@@ -161,12 +148,20 @@ def test_links_in_a_layout_are_not_followed(tmp_path: Path, where: str) -> None:
     assert "cannot be read" in fails(lambda: fetched("oci", path, tmp_path)).message
 
 
-def test_a_layout_may_be_named_by_a_link(tmp_path: Path) -> None:
-    """The path is the user's own word."""
-    made = MadeImage()
-    path = layout(tmp_path, index(made.entry(None)), made)
-    (tmp_path / "link").symlink_to(path)
-    assert resolved("oci", tmp_path / "link").layers
+@pytest.mark.parametrize("transport", ["oci", "docker-archive"])
+@pytest.mark.parametrize("where", ["itself", "above"])
+def test_no_link_leads_to_an_image(tmp_path: Path, transport: str, where: str) -> None:
+    """A sandboxed command could have made it, to get at an image that it was never given."""
+    held, made = tmp_path / "held", MadeImage()
+    held.mkdir()
+    if transport == "oci":
+        path = layout(held, index(made.entry(None)), made)
+    else:
+        path = archive(held / "saved.tar", saved(made))
+    link = tmp_path / "link"
+    link.symlink_to(path if where == "itself" else held)
+    error = fails(lambda: resolved(transport, link if where == "itself" else link / path.name))
+    assert "link is a symbolic link" in error.message and error.remedy
 
 
 def test_a_pipe_in_a_layout_is_not_waited_for(tmp_path: Path) -> None:
@@ -198,7 +193,7 @@ def test_what_is_no_layout_is_refused(tmp_path: Path, marker: str) -> None:
     fails(lambda: resolved("oci", path))
     (path / "oci-layout").unlink()
     assert "oci-layout cannot be read" in fails(lambda: resolved("oci", path)).message
-    assert "there is no directory" in fails(lambda: resolved("oci", path / "none")).message
+    assert "cannot be read" in fails(lambda: resolved("oci", path / "none")).message
 
 
 @pytest.mark.parametrize("how", ["w", "gz"])
@@ -275,13 +270,7 @@ def test_a_saved_layer_that_is_not_its_diff_id_is_refused(tmp_path: Path) -> Non
 
 def as_layout(made: MadeImage, name: str = "v1") -> dict[str, bytes | str]:
     """Return the members of a layout in an archive."""
-    members: dict[str, bytes | str] = {
-        f"blobs/sha256/{digest[7:]}": body for digest, body in made.blobs.items()
-    }
-    members[f"blobs/sha256/{sha256(made.manifest)[7:]}"] = made.manifest
-    members["oci-layout"] = b'{"imageLayoutVersion": "1.0.0"}'
-    members["index.json"] = index(made.entry(None, annotations={NAME: name}))
-    return members
+    return {**layout_files(index(made.entry(None, annotations={NAME: name})), made)}
 
 
 def test_what_docker_saves_today_is_read_by_its_own_names(tmp_path: Path) -> None:
@@ -314,9 +303,10 @@ def test_a_layout_in_an_archive_is_an_image(tmp_path: Path, transport: str) -> N
         (b"", "not a tar archive|oci-layout"),
         (b"no tar" * 1000, "not a tar archive"),
         (b"\x1f\x8b not gzip", "cannot be decompressed"),
-        (gzip.compress(b"no tar" * 1000), "not a tar archive"),
-        (gzip.compress(b"x" * 100_000)[:50], "cannot be decompressed"),
+        (gzip.compress(b"no tar" * 1000, mtime=0), "not a tar archive"),
+        (gzip.compress(b"x" * 100_000, mtime=0)[:50], "cannot be decompressed"),
     ],
+    ids=["nothing", "text", "no gzip", "gzip of text", "cut gzip"],
 )
 def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
     """With the reason."""
@@ -324,6 +314,24 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes, said: str
     path.write_bytes(content)
     with pytest.raises(CoopError, match=said):
         resolved("docker-archive", path)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_headers_are_bounded(tmp_path: Path, kind: bytes) -> None:
+    """A file of holes that says it is one long header takes no memory, nor do very many short ones."""
+    header = tarfile.TarInfo("x")
+    header.type, header.size = kind, 1 << 40
+    path = tmp_path / "saved.tar"
+    with path.open("wb") as file:
+        file.write(header.tobuf(tarfile.GNU_FORMAT))
+        file.truncate(1 << 41)
+    assert "too long" in fails(lambda: resolved("docker-archive", path)).message
+    header.size = 8000
+    one = header.tobuf(tarfile.GNU_FORMAT) + bytes(8192)
+    with path.open("wb") as file:
+        for _ in range(5000):
+            file.write(one)
+    fails(lambda: resolved("docker-archive", path))
 
 
 def test_an_archive_that_was_cut_off_is_refused(tmp_path: Path) -> None:
@@ -357,5 +365,80 @@ def test_a_manifest_of_an_archive_that_makes_no_sense_is_refused(tmp_path: Path,
 def test_a_missing_archive_is_told(tmp_path: Path) -> None:
     """So is a directory, and a pipe is not waited for."""
     os.mkfifo(tmp_path / "pipe")
-    for name in ("none", "pipe", "."):
-        assert "there is no file" in fails(lambda: resolved("docker-archive", tmp_path / name)).message  # noqa: B023
+    for name, said in (("none", "cannot be read"), ("pipe", "is not a file"), (".", "is not a file")):
+        error = fails(lambda: resolved("docker-archive", tmp_path / name))  # noqa: B023
+        assert said in error.message and "docker save" in str(error.remedy)
+
+
+def test_directories_on_the_way_need_not_be_readable(tmp_path: Path) -> None:
+    """As /home is on some machines; it is enough that they can be passed."""
+    made = MadeImage()
+    (tmp_path / "passed").mkdir()
+    path = layout(tmp_path / "passed", index(made.entry(None)), made)
+    (tmp_path / "passed").chmod(0o311)
+    assert resolved("oci", path).layers
+
+
+def locked(transport: str, path: Path, digest: str, name: str = "") -> Any:
+    """Resolve an image on disk that is locked to a digest."""
+    source = open_local(transport, str(path), name, digest)
+    try:
+        return source.image(AMD64)
+    finally:
+        source.close()
+
+
+@pytest.mark.parametrize("name", ["", "v1", "gone"])
+def test_a_digest_counts_before_a_tag(tmp_path: Path, name: str) -> None:
+    """As with a registry: what is locked is used while it is there, whatever the tag means by now."""
+    one, two = MadeImage(name=b"one"), MadeImage(name=b"two")
+    path = layout(tmp_path, index(two.entry(None, annotations={NAME: "v1"})), one, two)
+    assert locked("oci", path, sha256(one.manifest), name).manifest.digest == sha256(one.manifest)
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_a_digest_may_be_of_several_platforms(tmp_path: Path, nested: bool) -> None:
+    """An index within the layout, or the layout's own: each machine finds its image by it."""
+    arm, intel = MadeImage("linux/arm64", b"arm"), MadeImage(name=b"intel")
+    inner = index(arm.entry(ARM), intel.entry(LINUX))
+    body = index({"mediaType": documents.OCI_INDEX, "digest": sha256(inner), "size": len(inner)})
+    path = layout(tmp_path, body if nested else inner, arm, intel, more=(inner,))
+    assert locked("oci", path, sha256(inner)).manifest.digest == sha256(intel.manifest)
+    assert "only for linux/arm64" in fails(lambda: locked("oci", path, sha256(arm.manifest))).message
+
+
+def test_what_is_locked_has_to_be_there(tmp_path: Path) -> None:
+    """A layout or an archive that was made anew is not used, and the error says what to do."""
+    made, digest = MadeImage(), sha256(MadeImage(name=b"other").manifest)
+    path = layout(tmp_path, index(made.entry(None)), made)
+    for transport, there in (
+        ("oci", path),
+        ("oci-archive", archive(tmp_path / "layout.tar", as_layout(made))),
+        ("docker-archive", archive(tmp_path / "saved.tar", saved(made))),
+    ):
+        error = fails(lambda: locked(transport, there, digest))  # noqa: B023
+        assert documents.short(digest) in error.message and "coop lock --upgrade" in str(error.remedy)
+    assert locked("docker-archive", tmp_path / "saved.tar", sha256(made.config_bytes)).layers
+
+
+def test_a_locked_manifest_has_to_be_what_its_name_says(tmp_path: Path) -> None:
+    """A blob under the right name with another content is not believed."""
+    made, other = MadeImage(), MadeImage(name=b"other")
+    path = layout(tmp_path, index(made.entry(None)), made, other)
+    (path / "blobs/sha256" / sha256(made.manifest)[7:]).write_bytes(other.manifest)
+    assert "has the digest" in fails(lambda: locked("oci", path, sha256(made.manifest))).message
+
+
+@pytest.mark.parametrize("transport", ["oci", "docker-archive"])
+def test_the_config_is_had_as_it_is(tmp_path: Path, transport: str) -> None:
+    """Byte for byte, so that an engine calls the image by the same id."""
+    made = MadeImage()
+    if transport == "oci":
+        path = layout(tmp_path, index(made.entry(None)), made)
+    else:
+        path = archive(tmp_path / "saved.tar", saved(made))
+    source = open_local(transport, str(path))
+    try:
+        assert source.config(source.image(AMD64)) == made.config_bytes
+    finally:
+        source.close()

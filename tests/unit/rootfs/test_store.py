@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from coopfile.errors import CoopError
-from coopfile.rootfs.store import Stage, Store, key
+from coopfile.rootfs.hold import hold
+from coopfile.rootfs.store import Root, Stage, Store, key, project_id
 
 FORK = multiprocessing.get_context("fork")
 
@@ -132,6 +133,18 @@ def test_half_a_stage_is_none(store: Store) -> None:
     assert store.stage(stage.key) is None and store.stages() == ()
 
 
+def test_half_a_stage_is_replaced(store: Store) -> None:
+    """What is left of a damaged stage is in nobody's way: it is built again, or collected."""
+    stage = build(store, "a")
+    meta = Path(store.directory, "stages", stage.key, "stage.json")
+    meta.unlink()
+    assert build(store, "a").key == stage.key and store.stage(stage.key) is not None
+    meta.unlink()
+    assert store.collect(dry_run=True).stages == () and meta.parent.exists()
+    store.collect()
+    assert not meta.parent.exists() and left(store) == []
+
+
 def test_collect(store: Store, tmp_path: Path) -> None:
     """What projects use stays, with all that it stands on; the rest goes, and is told."""
     base, other = build(store, "base"), build(store, "other")
@@ -178,3 +191,71 @@ def test_no_room(store: Store) -> None:
     with pytest.raises(CoopError, match="no room left") as caught:
         store.build("k", "test", None, fill)
     assert "coop clean" in str(caught.value.remedy) and left(store) == []
+
+
+def test_what_a_project_uses(store: Store, tmp_path: Path) -> None:
+    """What was recorded last is told, and what is half written counts as nothing."""
+    assert store.root(str(tmp_path)) is None
+    store.use(str(tmp_path), ("a", "b"))
+    store.use(str(tmp_path), ("a", "c"), {"setup.run": "again"})
+    assert store.root(str(tmp_path)) == Root(("a", "c"), {"setup.run": "again"})
+    for text in ("", "{", "[]", '{"project": "zz", "stages": []}', '{"project": "61"}'):
+        Path(store.root_path(str(tmp_path))).write_text(text)
+        assert store.root(str(tmp_path)) is None
+        assert store.collect().stages == ()
+
+
+def test_a_record_that_was_never_put_in_place_counts_as_nothing(store: Store, tmp_path: Path) -> None:
+    """A writer that was killed does not have what the project uses taken for unused."""
+    used, other = build(store, "a"), build(store, "b")
+    path = Path(store.root_path(str(tmp_path)))
+    store.use(str(tmp_path), (other.key,))
+    unfinished = path.read_bytes()
+    store.use(str(tmp_path), (used.key,))
+    Path(f"{path}.4194305.tmp").write_bytes(unfinished)
+    assert [stage.key for stage in store.collect().stages] == [other.key]
+
+
+def test_nothing_is_collected_while_it_is_being_recorded(store: Store, tmp_path: Path) -> None:
+    """A collection that began before a project's stages were recorded leaves them, held as they are."""
+    stage = build(store, "a")
+    with store.using(stage.key):
+        collected = FORK.Process(target=store.collect)
+        collected.start()
+        store.use(str(tmp_path), (stage.key,))
+        collected.join(30)
+    assert collected.exitcode == 0 and store.stage(stage.key) == stage
+    assert store.collect().stages == ()
+
+
+def test_downloads_are_collected_with_their_project(store: Store, tmp_path: Path) -> None:
+    """The downloads of a project go when it is gone, unless a build uses them now."""
+    project = tmp_path / "project"
+    project.mkdir()
+    store.use(str(project), ())
+    caches = Path(store.directory, "caches")
+    for name in (project_id(str(project)), "gone", "used"):
+        (caches / name / "apt").mkdir(parents=True)
+        (caches / name / "apt/x.deb").write_bytes(bytes(5000))
+    held = hold(str(caches / "used"))
+    assert held is not None
+    assert store.collect(dry_run=True).size > 10000
+    assert sorted(os.listdir(caches)) == sorted(["gone", "used", project_id(str(project))])
+    assert store.collect().size > 5000
+    assert sorted(os.listdir(caches)) == sorted(["used", project_id(str(project))])
+    os.close(held)
+    project.rmdir()
+    store.collect()
+    assert os.listdir(caches) == [] and left(store) == []
+
+
+def test_held_while_it_is_there(store: Store, tmp_path: Path) -> None:
+    """A stage can be held from the moment it is built, and not once it is gone."""
+    stage = build(store, "a")
+    place = os.path.dirname(stage.fs)
+    held = hold(place)
+    assert held is not None and store.collect().stages == ()
+    os.close(held)
+    assert store.collect().stages == (stage,) and hold(place) is None
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert hold(str(tmp_path / "link")) is None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+
 from coopfile.plan.bind import Host, expand
 from coopfile.plan.model import Plan
+from coopfile.render.container import Container
 from coopfile.render.facts import DIRECTORY, FILE, Engine, Facts
 from tests.unit.render.apple.checker import World
 
@@ -18,7 +21,8 @@ DIRECTORIES = (".git", ".git/hooks", ".vscode", ".idea", "deep/er", "infra", "se
 def host(workspace: str = WORKSPACE, *, uid: int = 501) -> Host:
     """Return a host whose caller stands below the workspace, and has the variables of the examples."""
     environment = {"LANG": "de_DE.UTF-8", "API_TOKEN": "s3cret", "ANTHROPIC_API_KEY": "s3cret"}
-    return Host(uid, 20, "you", HOME, workspace, f"{workspace}/deep", environment, "/bin/zsh")
+    directory, data = f"{workspace}/deep", f"{HOME}/.local/share/coop"
+    return Host(uid, 20, "you", HOME, workspace, directory, environment, "/bin/zsh", data=data)
 
 
 def facts(plan: Plan, *, hidden: tuple[str, ...] = HIDDEN, engine: Engine = ENGINE) -> Facts:
@@ -50,10 +54,21 @@ def facts(plan: Plan, *, hidden: tuple[str, ...] = HIDDEN, engine: Engine = ENGI
     )
 
 
-def world(machine: Facts) -> World:
-    """Return the same machine for the reader of argv."""
-    kinds = {**machine.kinds, MASKS: DIRECTORY, f"{MASKS}/file": FILE, f"{MASKS}/directory": DIRECTORY}
+def world(machine: Facts, made: Container) -> World:
+    """Return the same machine for the reader of argv, with what coop makes for a container."""
+    kinds = {
+        **machine.kinds,
+        **dict.fromkeys(made.kept, DIRECTORY),
+        MASKS: DIRECTORY,
+        f"{MASKS}/file": FILE,
+        f"{MASKS}/directory": DIRECTORY,
+    }
     return World(
         frozenset(path for path, kind in kinds.items() if kind == DIRECTORY),
         frozenset(path for path, kind in kinds.items() if kind == FILE),
     )
+
+
+def shown(argv: tuple[str, ...]) -> str:
+    """Return argv with an option a line."""
+    return " ".join(shlex.quote(word) for word in argv).replace(" --", " \\\n  --")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,18 +13,18 @@ from syrupy.assertion import SnapshotAssertion
 from coopfile.compiling import Request as Compile
 from coopfile.compiling import compile_project
 from coopfile.errors import CoopError
-from coopfile.language.items import ImageReference, PublishedPort, Variable
+from coopfile.language.items import ImageReference, LocalImage, PublishedPort, Variable
 from coopfile.plan.bind import Mount, Weakening, bind, expand
 from coopfile.plan.canonical import digest
 from coopfile.plan.model import Plan
 from coopfile.render import apple
-from coopfile.render.apple_images import ImageConfig, commit_dockerfile
 from coopfile.render.container import Container, Request, container
 from coopfile.render.facts import DIRECTORY, FILE, Engine, Facts
 from tests.unit.plan.samples import PLAN, with_leaf
 from tests.unit.plan.strategies import PLANS
-from tests.unit.render.apple.checker import Call, RefusedError, World, is_mount_point, read, seen
-from tests.unit.render.apple.macs import ENGINE, HIDDEN, HOME, WORKSPACE, facts, host, world
+from tests.unit.render.apple.checker import Call, RefusedError, World, read
+from tests.unit.render.apple.machine import is_mount_point, seen
+from tests.unit.render.apple.macs import ENGINE, HIDDEN, HOME, WORKSPACE, facts, host, shown, world
 
 ROOT = Path(__file__).resolve().parents[4]
 EXAMPLES = sorted((ROOT / "examples").glob("*Coopfile"))
@@ -47,7 +45,7 @@ def rendered(
     """Return a plan's container, and what the reader of argv makes of its ``run``."""
     machine = facts(plan) if machine is None else machine
     made = container(plan, machine, request or Request(owner="501-1234"))
-    there = world(machine)
+    there = world(machine, made)
     return made, read(apple.run(made, machine), there), there, machine
 
 
@@ -111,7 +109,7 @@ def says_what_the_plan_says(plan: Plan, machine: Facts, call: Call, there: World
 def test_every_example(path: Path, user: str, network: str) -> None:
     """An example on an image, for each user and network, is the sandbox that it asks for."""
     plan = compile_project(Compile(str(path.parent), file=str(path))).plan
-    image = plan.base.image or DEBIAN
+    image = plan.base.image if isinstance(plan.base.image, ImageReference) else DEBIAN
     plan = with_leaf(with_leaf(plan, "session.user", user), "network.mode", network)
     plan = with_leaf(plan, "base.image", image)
     made, call, there, machine = rendered(plan)
@@ -125,17 +123,13 @@ def test_examples_as_they_are(path: Path, snapshot: SnapshotAssertion) -> None:
     plan = compile_project(Compile(str(path.parent), file=str(path))).plan
     machine = facts(plan)
     try:
-        argv = apple.run(container(plan, machine, Request()), machine)
+        made = container(plan, machine, Request())
+        argv = apple.run(made, machine)
     except CoopError as error:
         assert (error.message, error.remedy) == snapshot
     else:
-        read(argv, world(machine))
+        read(argv, world(machine, made))
         assert shown(argv) == snapshot
-
-
-def shown(argv: tuple[str, ...]) -> str:
-    """Return argv with an option a line."""
-    return " ".join(shlex.quote(word) for word in argv).replace(" --", " \\\n  --")
 
 
 @pytest.mark.parametrize(
@@ -161,7 +155,7 @@ def test_verbs(
     machine = facts(SMALL)
     made = container(SMALL, machine, Request(argv=("sh", "-c", "echo a b"), owner="501-1234"))
     argv = make(made, machine)
-    read(argv, world(machine))
+    read(argv, world(machine, made))
     assert shown(argv) == snapshot
 
 
@@ -169,7 +163,7 @@ def test_a_kept_container_waits_whatever_the_image_starts() -> None:
     """A kept container sleeps; the command, its terminal and its streams come with ``execute``."""
     machine = facts(SMALL)
     made = container(SMALL, machine, Request(argv=("-x", "--", "y"), terminal=True))
-    kept = read(apple.keep(made, machine), world(machine))
+    kept = read(apple.keep(made, machine), world(machine, made))
     assert kept.process(["/image/entry"]) == ("sleep", "infinity")
     assert {"detach"} <= kept.flags and not {"rm", "tty", "interactive"} & kept.flags
     call = read(apple.execute(made.replace(argv=("sh", "--", "y"))))
@@ -191,7 +185,7 @@ def test_any_plan(plan: Plan) -> None:
         weaker = apple.weakenings(made, machine)
     except CoopError:
         return
-    there = world(machine)
+    there = world(machine, made)
     says_what_the_plan_says(plan, machine, read(argv, there), there)
     keys = {weakening.key for weakening in weaker}
     assert ("limits.cpus" in keys) == (plan.limits.cpus is None or plan.limits.cpus % 1000 != 0)
@@ -278,6 +272,7 @@ def _ports(*ports: tuple[int, int]) -> Plan:
         (changed("network.mode", "host"), "machine of its own"),
         (changed("network.mode", "proxy"), "proxy"),
         (changed("base.image", None), "do not run in a container"),
+        (changed("base.image", LocalImage("oci", "images/base")), "is in a file"),
         (changed("limits.memory", 200 * 2**20 - 1), "no less than 200 MiB"),
         (changed("limits.cpus", 999), "0.999 cannot be had"),
         (_ports((1, 80)), "from 2"),
@@ -387,7 +382,7 @@ def test_a_mount_of_the_whole_host_is_around_every_other() -> None:
     machine = facts(SMALL).replace(kinds={"/x": DIRECTORY, "/x/y": DIRECTORY})
     made = container(SMALL, facts(SMALL), Request())
     made = made.replace(mounts=(Mount("/x", "/", True), Mount("/x/y", "/y", False)))
-    call = read(apple.run(made, machine), world(machine))
+    call = read(apple.run(made, machine), world(machine, made))
     assert call.values["read-only-path"] == ["/y"]
 
 
@@ -399,7 +394,7 @@ def test_the_innermost_mount_says_what_is_shown() -> None:
     made = container(SMALL, machine, Request())
     around = (Mount("/s", "/w", True), Mount("/e", "/w/x", True))
     for inner, kept in ((Mount("/e/f", "/w/x/f", False), ["/w/x/f"]), (Mount("/s/x/f", "/w/x/f", False), [])):
-        there = world(machine)
+        there = world(machine, made)
         call = read(apple.run(made.replace(mounts=(*around, inner)), machine), there)
         assert call.values.get("read-only-path", []) == kept
         assert (seen(call, there, "/w/x/f").host, seen(call, there, "/w/x/f").write) == (inner.source, False)
@@ -411,91 +406,6 @@ def test_what_a_read_only_mount_shows_is_no_hole() -> None:
     made = container(SMALL, machine, Request())
     mounts = (Mount(f"{HOME}/a", "/root/a", False), Mount(f"{HOME}/a/b", "/root/a/b", False))
     assert apple.holes(made.replace(mounts=mounts), machine) == ()
-
-
-CONFIG = ImageConfig(
-    environment=(("PATH", "/usr/bin:/bin"), ("A", "a b 'c' \"d\" $E ${F} \\n \\ # é")),
-    directory="/my $work",
-    user="1000:1000",
-    entrypoint=("/start", "--flag", '"'),
-    command=("a b",),
-)
-
-
-def test_commit_is_an_export_and_a_build(snapshot: SnapshotAssertion) -> None:
-    """There is no commit: its steps are argv that exist, and a Dockerfile that says what the image said."""
-    steps = apple.commit(ENGINE, "coop-shop-run", "localhost/coop/shop:1", "/private/tmp/x", CONFIG)
-    calls = [read(step.argv) for step in steps]
-    assert [call.verb for call in calls] == ["export", "build"]
-    assert calls[0].one("output") == "/private/tmp/x/rootfs.tar"
-    assert (calls[1].subject, calls[1].one("file")) == ("/private/tmp/x", "-")
-    assert [steps[0].stdin, steps[1].stdin] == [None, commit_dockerfile(CONFIG)]
-    assert "\n".join(shown(step.argv) for step in steps) + "\n" + str(steps[1].stdin) == snapshot
-
-
-def words(line: str) -> str:
-    """Return a value as BuildKit's word processor reads it: double quotes, and a backslash before three."""
-    assert line[0] == line[-1] == '"'
-    result, inner = "", iter(line[1:-1])
-    for character in inner:
-        assert character not in '"$'
-        if character == "\\":
-            following = next(inner)
-            assert following in '"$\\'
-            character = following
-        result += character
-    return result
-
-
-@given(
-    st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20),
-    st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=9), max_size=3),
-)
-def test_an_images_config_is_said_again(value: str, command: list[str]) -> None:
-    """Values and commands of an image come through a Dockerfile as they are, one line each."""
-    config = ImageConfig((("A", value),), "/" + value, "", (), tuple(command))
-    lines = commit_dockerfile(config).split("\n")[2:-1]
-    assert words(lines[0].removeprefix("ENV A=")) == value
-    assert words(lines[1].removeprefix("WORKDIR ")) == "/" + value
-    found = json.loads(lines[2].removeprefix("CMD ")) if command else []
-    assert found == command and len(lines) == (3 if command else 2)
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        ImageConfig(environment=(("A", "a\nRUN false"),)),
-        ImageConfig(environment=(("A B", "x"),)),
-        ImageConfig(environment=(("A", "\udcff"),)),
-        ImageConfig(command=("\udcff",)),
-        ImageConfig(user="a\tb"),
-        ImageConfig(command=("x" * 17_000,)),
-    ],
-)
-def test_a_config_that_no_dockerfile_holds_is_refused(config: ImageConfig) -> None:
-    """What a Dockerfile would garble or split, or Apple's builder not take, is an error."""
-    with pytest.raises(CoopError):
-        commit_dockerfile(config)
-
-
-@pytest.mark.parametrize("network", ["none", "proxy"])
-def test_a_build_without_the_internet_is_refused(network: str) -> None:
-    """The builder always has a network, so a build that should have none is not made."""
-    with pytest.raises(CoopError, match="always has the internet"):
-        apple.build(ENGINE, "a:b", network, "/x")
-
-
-def test_a_build_needs_a_directory() -> None:
-    """A context is a directory, not the standard input."""
-    with pytest.raises(CoopError, match="directory"):
-        apple.build(ENGINE, "a:b", "veth", "-")
-
-
-def test_dockerfiles_are_held_to_the_builders_size() -> None:
-    """16 KiB is one byte too many for Apple's builder."""
-    apple.check_dockerfile("#" * (16 * 1024 - 1))
-    with pytest.raises(CoopError, match="16,384 bytes"):
-        apple.check_dockerfile("é" * (8 * 1024))
 
 
 def test_the_program_is_the_engines() -> None:

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.render.apple.checker import (
-    RefusedError,
-    Seen,
-    World,
-    is_mount_point,
-    mounted,
-    read,
-    seen,
-    size,
-    split,
-)
+from tests.unit.render.apple.checker import RefusedError, World, read, size, split
+from tests.unit.render.apple.machine import Seen, is_mount_point, mounted, seen
 
 WORLD = World(
     directories=("/h", "/h/w", "/h/w/.git", "/h/w/secrets", "/h/a=b", "/h/c,d"),

@@ -6,6 +6,7 @@ import pytest
 
 from coopfile.errors import CoopError
 from coopfile.plan.bind import bind
+from coopfile.plan.sessions import session_id
 from coopfile.render import seatbelt
 from tests.unit.render.seatbelt.samples import (
     FACTS,
@@ -32,6 +33,7 @@ def test_argv() -> None:
         "/usr/bin/env",
         "-i",
         "COOP_CREATED=1700000000",
+        f"COOP_SESSION={session_id(WORKSPACE, None)}",
         f"COOP_WORKSPACE={WORKSPACE}",
         "GIT_CONFIG_GLOBAL=/dev/null",
         f"HOME={HOME}",

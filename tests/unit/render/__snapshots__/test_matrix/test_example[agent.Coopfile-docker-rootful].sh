@@ -5,13 +5,16 @@
 # GIVES MORE THAN THE PLAN: sandbox.backend: docker is not among the plan's back ends: native, podman (instead: add docker, or render another)
 # weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together, nor for /dev (instead: limits.memory bounds them all: they are in memory)
 # weaker than the plan: sandbox.backend: beside the plan there are the engine's own /sys, names in /dev and /etc, variables such as HOSTNAME, and system calls that the native back end denies: docs/backends.md (instead: the native back end)
-# weaker than the plan: session.persist: .claude, .config/claude below the home: thrown away at the end like the rest of it (instead: keep what has to last in the workspace)
 # skipped: /home/you/.local/bin: not on this host
 # skipped: /home/you/.local/share/claude: not on this host
 #
 
 mkdir -p /home/you/.local/state/coop/masks/directory && { [ -e /home/you/.local/state/coop/masks/file ] || : >/home/you/.local/state/coop/masks/file; } \
   && chmod 000 /home/you/.local/state/coop/masks/file /home/you/.local/state/coop/masks/directory
+
+( umask 077 && mkdir -p \
+  /home/you/.local/share/coop/sessions/shop-ee5fa9f913efbafbc2ce/persist/.claude \
+  /home/you/.local/share/coop/sessions/shop-ee5fa9f913efbafbc2ce/persist/.config%2Fclaude )
 
 docker image inspect localhost/coop-tools:35be8a3fbb213aea44cf8f5a >/dev/null 2>&1 || base64 -d <<'ARCHIVE' | docker import - localhost/coop-tools:35be8a3fbb213aea44cf8f5a
 H4sIAAAAAAACA+3WXQqCQBSG4bluFe5gfpwfcDdOBQmS4VFq+Y0WBGEXBWcw/B7BM3cOvigTm7Pg
@@ -45,11 +48,14 @@ ANTHROPIC_API_KEY="${ANTHROPIC_API_KEY?}" docker run \
   --tmpfs /var/tmp:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --tmpfs /run:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --tmpfs /home/you:rw,exec,nosuid,nodev,size=536870912,mode=700,uid=1000,gid=1000 \
+  --tmpfs /home/you/.config:rw,exec,nosuid,nodev,size=536870912,mode=700,uid=1000,gid=1000 \
   --tmpfs /dev/shm:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --mount type=bind,source=/usr,target=/usr,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/etc/ssl/certs,target=/etc/ssl/certs,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/shop,target=/home/you/shop,bind-propagation=rprivate \
   --mount type=bind,source=/home/you/.gitconfig,target=/home/you/.gitconfig,bind-propagation=rprivate,readonly \
+  --mount type=bind,source=/home/you/.local/share/coop/sessions/shop-ee5fa9f913efbafbc2ce/persist/.claude,target=/home/you/.claude,bind-propagation=rprivate \
+  --mount type=bind,source=/home/you/.local/share/coop/sessions/shop-ee5fa9f913efbafbc2ce/persist/.config%2Fclaude,target=/home/you/.config/claude,bind-propagation=rprivate \
   --mount type=bind,source=/home/you/.local/state/coop/masks/file,target=/home/you/shop/.env,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/.local/state/coop/masks/directory,target=/home/you/shop/secrets,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/shop/.git,target=/home/you/shop/.git,bind-propagation=rprivate \
@@ -58,6 +64,7 @@ ANTHROPIC_API_KEY="${ANTHROPIC_API_KEY?}" docker run \
   --mount type=bind,source=/home/you/shop/.git/hooks,target=/home/you/shop/.git/hooks,bind-propagation=rprivate,readonly \
   --workdir /home/you/shop/src \
   --env COOP_CREATED=1700000000 \
+  --env COOP_SESSION=shop-ee5fa9f913efbafbc2ce \
   --env COOP_WORKSPACE=/home/you/shop \
   --env EDITOR=vi \
   --env HOME=/home/you \

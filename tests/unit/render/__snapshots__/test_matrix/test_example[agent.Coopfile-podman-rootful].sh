@@ -5,13 +5,16 @@
 # weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together, nor for /dev (instead: limits.memory bounds them all: they are in memory)
 # weaker than the plan: seccomp: podman's filter of system calls lets user namespaces and key rings through (instead: docker, gVisor, or the native back end)
 # weaker than the plan: sandbox.backend: beside the plan there are the engine's own /sys, names in /dev and /etc, variables such as HOSTNAME, and system calls that the native back end denies: docs/backends.md (instead: the native back end)
-# weaker than the plan: session.persist: .claude, .config/claude below the home: thrown away at the end like the rest of it (instead: keep what has to last in the workspace)
 # skipped: /home/you/.local/bin: not on this host
 # skipped: /home/you/.local/share/claude: not on this host
 #
 
 mkdir -p /home/you/.local/state/coop/masks/directory && { [ -e /home/you/.local/state/coop/masks/file ] || : >/home/you/.local/state/coop/masks/file; } \
   && chmod 000 /home/you/.local/state/coop/masks/file /home/you/.local/state/coop/masks/directory
+
+( umask 077 && mkdir -p \
+  /home/you/.local/share/coop/sessions/shop-ee5fa9f913efbafbc2ce/persist/.claude \
+  /home/you/.local/share/coop/sessions/shop-ee5fa9f913efbafbc2ce/persist/.config%2Fclaude )
 
 podman image inspect localhost/coop-tools:35be8a3fbb213aea44cf8f5a >/dev/null 2>&1 || base64 -d <<'ARCHIVE' | podman import - localhost/coop-tools:35be8a3fbb213aea44cf8f5a
 H4sIAAAAAAACA+3WXQqCQBSG4bluFe5gfpwfcDdOBQmS4VFq+Y0WBGEXBWcw/B7BM3cOvigTm7Pg
@@ -55,6 +58,8 @@ ANTHROPIC_API_KEY="${ANTHROPIC_API_KEY?}" podman run \
   --mount type=bind,source=/etc/ssl/certs,target=/etc/ssl/certs,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/shop,target=/home/you/shop,bind-propagation=rprivate \
   --mount type=bind,source=/home/you/.gitconfig,target=/home/root/.gitconfig,bind-propagation=rprivate,readonly \
+  --mount type=bind,source=/home/you/.local/share/coop/sessions/shop-ee5fa9f913efbafbc2ce/persist/.claude,target=/home/root/.claude,bind-propagation=rprivate \
+  --mount type=bind,source=/home/you/.local/share/coop/sessions/shop-ee5fa9f913efbafbc2ce/persist/.config%2Fclaude,target=/home/root/.config/claude,bind-propagation=rprivate \
   --mount type=bind,source=/home/you/.local/state/coop/masks/file,target=/home/you/shop/.env,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/.local/state/coop/masks/directory,target=/home/you/shop/secrets,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/shop/.git,target=/home/you/shop/.git,bind-propagation=rprivate \
@@ -63,6 +68,7 @@ ANTHROPIC_API_KEY="${ANTHROPIC_API_KEY?}" podman run \
   --mount type=bind,source=/home/you/shop/.git/hooks,target=/home/you/shop/.git/hooks,bind-propagation=rprivate,readonly \
   --workdir /home/you/shop/src \
   --env COOP_CREATED=1700000000 \
+  --env COOP_SESSION=shop-ee5fa9f913efbafbc2ce \
   --env COOP_WORKSPACE=/home/you/shop \
   --env EDITOR=vi \
   --env HOME=/home/root \

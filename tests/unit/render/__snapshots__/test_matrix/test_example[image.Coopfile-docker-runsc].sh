@@ -7,13 +7,19 @@
 # weaker than the plan: limits.pids: not enforced: gVisor does not count its processes (instead: limits.memory bounds them: a process takes memory)
 # weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together, nor for /dev (instead: limits.memory bounds them all: they are in memory)
 # weaker than the plan: sandbox.backend: beside the plan there are the engine's own /sys, names in /dev and /etc, variables such as HOSTNAME, and system calls that the native back end denies: docs/backends.md (instead: the native back end)
-# weaker than the plan: session.persist: .claude below the home: thrown away at the end like the rest of it (instead: keep what has to last in the workspace)
-# weaker than the plan: session.caches: apt, cargo, npm, pip: not shared between runs
+# weaker than the plan: session.caches: apt: nothing to share, for a run installs no packages of the system (instead: packages: what is built has caches of its own)
 # weaker than the plan: session.commit: there is no root file system to commit
 #
 
 mkdir -p /home/you/.local/state/coop/masks/directory && { [ -e /home/you/.local/state/coop/masks/file ] || : >/home/you/.local/state/coop/masks/file; } \
   && chmod 000 /home/you/.local/state/coop/masks/file /home/you/.local/state/coop/masks/directory
+
+( umask 077 && mkdir -p \
+  /home/you/.local/share/coop/sessions/shop-ee5fa9f913efbafbc2ce/persist/.claude \
+  /home/you/.local/share/coop/caches/shop-2dbcbd52572e91d7b284/cargo/.cargo%2Fgit \
+  /home/you/.local/share/coop/caches/shop-2dbcbd52572e91d7b284/cargo/.cargo%2Fregistry \
+  /home/you/.local/share/coop/caches/shop-2dbcbd52572e91d7b284/npm/.npm \
+  /home/you/.local/share/coop/caches/shop-2dbcbd52572e91d7b284/pip/.cache%2Fpip )
 
 docker image inspect localhost/coop/debian:280f65258b69af303b45fe40 >/dev/null 2>&1 || docker build \
   --tag localhost/coop/debian:280f65258b69af303b45fe40 \
@@ -71,23 +77,34 @@ docker run \
   --tmpfs /var/tmp:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --tmpfs /run:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --tmpfs /home/you:rw,exec,nosuid,nodev,size=536870912,mode=700,uid=1000,gid=1000 \
+  --tmpfs /home/you/.cargo:rw,exec,nosuid,nodev,size=536870912,mode=700,uid=1000,gid=1000 \
+  --tmpfs /home/you/.cache:rw,exec,nosuid,nodev,size=536870912,mode=700,uid=1000,gid=1000 \
   --tmpfs /dev/shm:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --mount type=bind,source=/home/you/shop,target=/src,bind-propagation=rprivate \
   --mount type=bind,source=/home/you/.local/state/coop/masks/file,target=/src/.env,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/.local/state/coop/masks/directory,target=/src/secrets,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/shop/.git,target=/src/.git,bind-propagation=rprivate \
   --mount type=bind,source=/home/you/shop/Coopfile,target=/src/Coopfile,bind-propagation=rprivate,readonly \
+  --mount type=bind,source=/home/you/.local/share/coop/sessions/shop-ee5fa9f913efbafbc2ce/persist/.claude,target=/home/you/.claude,bind-propagation=rprivate \
+  --mount type=bind,source=/home/you/.local/share/coop/caches/shop-2dbcbd52572e91d7b284/npm/.npm,target=/home/you/.npm,bind-propagation=rprivate \
   --mount type=bind,source=/home/you/shop/.git/config,target=/src/.git/config,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/shop/.git/hooks,target=/src/.git/hooks,bind-propagation=rprivate,readonly \
+  --mount type=bind,source=/home/you/.local/share/coop/caches/shop-2dbcbd52572e91d7b284/cargo/.cargo%2Fgit,target=/home/you/.cargo/git,bind-propagation=rprivate \
+  --mount type=bind,source=/home/you/.local/share/coop/caches/shop-2dbcbd52572e91d7b284/cargo/.cargo%2Fregistry,target=/home/you/.cargo/registry,bind-propagation=rprivate \
+  --mount type=bind,source=/home/you/.local/share/coop/caches/shop-2dbcbd52572e91d7b284/pip/.cache%2Fpip,target=/home/you/.cache/pip,bind-propagation=rprivate \
   --workdir /src/src \
+  --env CARGO_HOME=/home/you/.cargo \
   --env COOP_CREATED=1700000000 \
+  --env COOP_SESSION=shop-ee5fa9f913efbafbc2ce \
   --env COOP_WORKSPACE=/src \
   --env HOME=/home/you \
   --env LANG=C.UTF-8 \
   --env LOGNAME=you \
+  --env PIP_CACHE_DIR=/home/you/.cache/pip \
   --env PWD=/src/src \
   --env SHELL=/bin/sh \
   --env TERM=xterm-256color \
   --env USER=you \
+  --env npm_config_cache=/home/you/.npm \
   --entrypoint '' \
   localhost/coop/debian:280f65258b69af303b45fe40 claude

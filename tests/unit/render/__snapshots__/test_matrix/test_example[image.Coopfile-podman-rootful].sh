@@ -6,13 +6,19 @@
 # weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together, nor for /dev (instead: limits.memory bounds them all: they are in memory)
 # weaker than the plan: seccomp: podman's filter of system calls lets user namespaces and key rings through (instead: docker, gVisor, or the native back end)
 # weaker than the plan: sandbox.backend: beside the plan there are the engine's own /sys, names in /dev and /etc, variables such as HOSTNAME, and system calls that the native back end denies: docs/backends.md (instead: the native back end)
-# weaker than the plan: session.persist: .claude below the home: thrown away at the end like the rest of it (instead: keep what has to last in the workspace)
-# weaker than the plan: session.caches: apt, cargo, npm, pip: not shared between runs
+# weaker than the plan: session.caches: apt: nothing to share, for a run installs no packages of the system (instead: packages: what is built has caches of its own)
 # weaker than the plan: session.commit: there is no root file system to commit
 #
 
 mkdir -p /home/you/.local/state/coop/masks/directory && { [ -e /home/you/.local/state/coop/masks/file ] || : >/home/you/.local/state/coop/masks/file; } \
   && chmod 000 /home/you/.local/state/coop/masks/file /home/you/.local/state/coop/masks/directory
+
+( umask 077 && mkdir -p \
+  /home/you/.local/share/coop/sessions/shop-ee5fa9f913efbafbc2ce/persist/.claude \
+  /home/you/.local/share/coop/caches/shop-2dbcbd52572e91d7b284/cargo/.cargo%2Fgit \
+  /home/you/.local/share/coop/caches/shop-2dbcbd52572e91d7b284/cargo/.cargo%2Fregistry \
+  /home/you/.local/share/coop/caches/shop-2dbcbd52572e91d7b284/npm/.npm \
+  /home/you/.local/share/coop/caches/shop-2dbcbd52572e91d7b284/pip/.cache%2Fpip )
 
 podman image inspect localhost/coop/debian:280f65258b69af303b45fe40 >/dev/null 2>&1 || podman build \
   --tag localhost/coop/debian:280f65258b69af303b45fe40 \
@@ -74,21 +80,30 @@ podman run \
   --tmpfs /root:rw,exec,nosuid,nodev,size=536870912,mode=700 \
   --tmpfs /dev/shm:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --mount type=bind,source=/home/you/shop,target=/src,bind-propagation=rprivate \
+  --mount type=bind,source=/home/you/.local/share/coop/sessions/shop-ee5fa9f913efbafbc2ce/persist/.claude,target=/root/.claude,bind-propagation=rprivate \
+  --mount type=bind,source=/home/you/.local/share/coop/caches/shop-2dbcbd52572e91d7b284/npm/.npm,target=/root/.npm,bind-propagation=rprivate \
   --mount type=bind,source=/home/you/.local/state/coop/masks/file,target=/src/.env,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/.local/state/coop/masks/directory,target=/src/secrets,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/shop/.git,target=/src/.git,bind-propagation=rprivate \
   --mount type=bind,source=/home/you/shop/Coopfile,target=/src/Coopfile,bind-propagation=rprivate,readonly \
+  --mount type=bind,source=/home/you/.local/share/coop/caches/shop-2dbcbd52572e91d7b284/cargo/.cargo%2Fgit,target=/root/.cargo/git,bind-propagation=rprivate \
+  --mount type=bind,source=/home/you/.local/share/coop/caches/shop-2dbcbd52572e91d7b284/cargo/.cargo%2Fregistry,target=/root/.cargo/registry,bind-propagation=rprivate \
+  --mount type=bind,source=/home/you/.local/share/coop/caches/shop-2dbcbd52572e91d7b284/pip/.cache%2Fpip,target=/root/.cache/pip,bind-propagation=rprivate \
   --mount type=bind,source=/home/you/shop/.git/config,target=/src/.git/config,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/shop/.git/hooks,target=/src/.git/hooks,bind-propagation=rprivate,readonly \
   --workdir /src/src \
+  --env CARGO_HOME=/root/.cargo \
   --env COOP_CREATED=1700000000 \
+  --env COOP_SESSION=shop-ee5fa9f913efbafbc2ce \
   --env COOP_WORKSPACE=/src \
   --env HOME=/root \
   --env LANG=C.UTF-8 \
   --env LOGNAME=root \
+  --env PIP_CACHE_DIR=/root/.cache/pip \
   --env PWD=/src/src \
   --env SHELL=/bin/sh \
   --env TERM=xterm-256color \
   --env USER=root \
+  --env npm_config_cache=/root/.npm \
   --entrypoint '' \
   localhost/coop/debian:280f65258b69af303b45fe40 claude

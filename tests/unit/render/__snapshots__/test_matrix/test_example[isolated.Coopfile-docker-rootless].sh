@@ -5,11 +5,13 @@
 # weaker than the plan: limits.pids: not enforced: gVisor does not count its processes (instead: limits.memory bounds them: a process takes memory)
 # weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together, nor for /dev (instead: limits.memory bounds them all: they are in memory)
 # weaker than the plan: sandbox.backend: beside the plan there are the engine's own /sys, names in /dev and /etc, variables such as HOSTNAME, and system calls that the native back end denies: docs/backends.md (instead: the native back end)
-# weaker than the plan: session.persist: .claude below the home: thrown away at the end like the rest of it (instead: keep what has to last in the workspace)
 #
 
 mkdir -p /home/you/.local/state/coop/masks/directory && { [ -e /home/you/.local/state/coop/masks/file ] || : >/home/you/.local/state/coop/masks/file; } \
   && chmod 000 /home/you/.local/state/coop/masks/file /home/you/.local/state/coop/masks/directory
+
+( umask 077 && mkdir -p \
+  /home/you/.local/share/coop/sessions/shop-ee5fa9f913efbafbc2ce/persist/.claude )
 
 docker image inspect localhost/coop/fedora:0f25f3accebae409409d5ac4 >/dev/null 2>&1 || docker build \
   --tag localhost/coop/fedora:0f25f3accebae409409d5ac4 \
@@ -55,6 +57,7 @@ docker run \
   --tmpfs /root:rw,exec,nosuid,nodev,size=536870912,mode=700 \
   --tmpfs /dev/shm:rw,exec,nosuid,nodev,size=536870912,mode=1777 \
   --mount type=bind,source=/home/you/shop,target=/workspace,bind-propagation=rprivate \
+  --mount type=bind,source=/home/you/.local/share/coop/sessions/shop-ee5fa9f913efbafbc2ce/persist/.claude,target=/root/.claude,bind-propagation=rprivate \
   --mount type=bind,source=/home/you/.local/state/coop/masks/file,target=/workspace/.env,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/.local/state/coop/masks/directory,target=/workspace/secrets,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/shop/.git,target=/workspace/.git,bind-propagation=rprivate \
@@ -63,6 +66,7 @@ docker run \
   --mount type=bind,source=/home/you/shop/.git/hooks,target=/workspace/.git/hooks,bind-propagation=rprivate,readonly \
   --workdir /workspace/src \
   --env COOP_CREATED=1700000000 \
+  --env COOP_SESSION=shop-ee5fa9f913efbafbc2ce \
   --env COOP_WORKSPACE=/workspace \
   --env HOME=/root \
   --env LANG=C.UTF-8 \

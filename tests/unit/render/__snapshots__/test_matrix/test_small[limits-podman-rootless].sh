@@ -8,11 +8,13 @@
 # weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together, nor for /dev (instead: limits.memory bounds them all: they are in memory)
 # weaker than the plan: seccomp: podman's filter of system calls lets user namespaces and key rings through (instead: docker, gVisor, or the native back end)
 # weaker than the plan: sandbox.backend: beside the plan there are the engine's own /sys, names in /dev and /etc, variables such as HOSTNAME, and system calls that the native back end denies: docs/backends.md (instead: the native back end)
-# weaker than the plan: session.persist: .claude below the home: thrown away at the end like the rest of it (instead: keep what has to last in the workspace)
 #
 
 mkdir -p /home/you/.local/state/coop/masks/directory && { [ -e /home/you/.local/state/coop/masks/file ] || : >/home/you/.local/state/coop/masks/file; } \
   && chmod 000 /home/you/.local/state/coop/masks/file /home/you/.local/state/coop/masks/directory
+
+( umask 077 && mkdir -p \
+  /home/you/.local/share/coop/sessions/shop-ee5fa9f913efbafbc2ce/persist/.claude )
 
 podman image inspect localhost/coop-tools:35be8a3fbb213aea44cf8f5a >/dev/null 2>&1 || base64 -d <<'ARCHIVE' | podman import - localhost/coop-tools:35be8a3fbb213aea44cf8f5a
 H4sIAAAAAAACA+3WXQqCQBSG4bluFe5gfpwfcDdOBQmS4VFq+Y0WBGEXBWcw/B7BM3cOvigTm7Pg
@@ -51,6 +53,7 @@ podman run \
   --mount type=bind,source=/usr,target=/usr,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/etc/ssl/certs,target=/etc/ssl/certs,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/shop,target=/workspace,bind-propagation=rprivate \
+  --mount type=bind,source=/home/you/.local/share/coop/sessions/shop-ee5fa9f913efbafbc2ce/persist/.claude,target=/root/.claude,bind-propagation=rprivate \
   --mount type=bind,source=/home/you/.local/state/coop/masks/file,target=/workspace/.env,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/.local/state/coop/masks/directory,target=/workspace/secrets,bind-propagation=rprivate,readonly \
   --mount type=bind,source=/home/you/shop/.git,target=/workspace/.git,bind-propagation=rprivate \
@@ -59,6 +62,7 @@ podman run \
   --mount type=bind,source=/home/you/shop/.git/hooks,target=/workspace/.git/hooks,bind-propagation=rprivate,readonly \
   --workdir /workspace/src \
   --env COOP_CREATED=1700000000 \
+  --env COOP_SESSION=shop-ee5fa9f913efbafbc2ce \
   --env COOP_WORKSPACE=/workspace \
   --env HOME=/root \
   --env LANG=C.UTF-8 \

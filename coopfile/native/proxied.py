@@ -1,0 +1,104 @@
+"""A sandbox whose only way out is a proxy: sockets of its own namespace that lead to a process outside.
+
+PID 1 makes the listening sockets, which stay in the network namespace where they were made, and
+hands them to the proxy, which connects from the host's. So nothing inside relays, and the command can
+reach nothing but those two ports. The proxy is forked by the monitor while it is in the host's
+namespaces, and the kernel ends it with the monitor.
+"""
+
+from __future__ import annotations
+
+import os
+from _socket import AF_INET, SCM_RIGHTS, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, socket, socketpair
+from _struct import pack
+
+from coopfile.errors import CoopError
+from coopfile.plan.reach import HTTP_PORT, SOCKS_PORT
+from coopfile.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from coopfile.language.items import HostPattern
+
+_BACKLOG = 4096
+
+
+class Gate(Record):
+    """The sandbox's ends: a channel, with whose end the proxy ends, and a pipe of what it has to tell."""
+
+    channel: socket
+    pipe: int
+
+    def leave(self) -> None:
+        """Leave the rest to PID 1, as the monitor, which keeps both ends open."""
+
+    def announce(self) -> None:
+        """Tell nothing: the proxy has no business in the sandbox."""
+
+    def accept(self) -> None:
+        """Hand the proxy sockets that listen on this process's, PID 1's, loopback."""
+        listeners = [_listener(port) for port in (HTTP_PORT, SOCKS_PORT)]
+        rights = pack("2i", *(listener.fileno() for listener in listeners))
+        try:
+            self.channel.sendmsg([b"1"], [(SOL_SOCKET, SCM_RIGHTS, rights)])
+        except OSError:
+            raise CoopError(" ".join(self.notes()) or "the proxy has ended") from None
+        for listener in listeners:
+            listener.close()
+
+    def notes(self) -> tuple[str, ...]:
+        """Return the lines that the proxy has for people so far."""
+        os.set_blocking(self.pipe, False)
+        try:
+            data = os.read(self.pipe, 1 << 16)
+        except BlockingIOError:
+            return ()
+        return tuple(data.decode("utf-8", "replace").splitlines())
+
+
+def _listener(port: int) -> socket:
+    made = socket(AF_INET, SOCK_STREAM)
+    made.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+    made.bind(("127.0.0.1", port))
+    made.listen(_BACKLOG)
+    return made
+
+
+def start(allow: tuple[HostPattern, ...], log: str, landlock_abi: int) -> Gate:
+    """Fork the proxy, from a process that is in the host's namespaces yet.
+
+    ``log`` is the file for what is blocked, or empty.
+    """
+    channel, end = socketpair()
+    pipe, pipe_end = os.pipe()
+    monitor = os.getpid()
+    if os.fork() == 0:
+        _main(Task(allow, log, landlock_abi, end.detach(), pipe_end, monitor))
+    end.close()
+    os.close(pipe_end)
+    return Gate(channel, pipe)
+
+
+class Task(Record):
+    """What the proxy is given, as in ``start``; ``channel`` and ``notes`` are its ends."""
+
+    allow: tuple[HostPattern, ...]
+    log: str
+    landlock_abi: int
+    channel: int
+    notes: int
+    monitor: int
+
+
+def _main(task: Task) -> NoReturn:
+    """Be the proxy; never returns."""
+    try:
+        from coopfile.native import serving
+
+        serving.serve(task)
+    except BaseException as error:  # a traceback must not reach the caller's terminal
+        os.write(task.notes, f"the proxy has ended: {type(error).__name__}: {error}\n".encode())
+    finally:
+        os._exit(0)

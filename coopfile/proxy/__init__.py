@@ -1,0 +1,1 @@
+"""The proxy beside a sandbox: what it lets through, and to where."""

@@ -1,0 +1,79 @@
+"""An image's stage: from a registry or a file of the host into a directory."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+
+from coopfile.find import home_directory
+from coopfile.language.items import LocalImage
+from coopfile.plan.bind import expand
+from coopfile.rootfs import platforms
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from coopfile.language.items import ImageReference
+    from coopfile.rootfs.local import LocalSource
+    from coopfile.rootfs.model import Source
+    from coopfile.rootfs.progress import Progress
+
+
+def open_source(image: ImageReference | LocalImage, environment: Mapping[str, str], project: str) -> Source:
+    """Return where an image comes from; ``project`` is the real path to which others are relative."""
+    if isinstance(image, LocalImage):
+        return open_file(image, environment, project)
+    from coopfile.rootfs.registry import RegistrySource
+
+    return RegistrySource(image, environment)
+
+
+def open_file(image: LocalImage, environment: Mapping[str, str], project: str) -> LocalSource:
+    """Return the file that an image is in; ``environment`` says where the home is."""
+    from coopfile.rootfs.local import open_local
+
+    home = os.path.realpath(home_directory(environment))
+    path = os.path.join(project, expand(image.path, home))
+    return open_local(image.transport, path, image.name or "", image.digest)
+
+
+def resolve(image: ImageReference | LocalImage, environment: Mapping[str, str], project: str) -> str:
+    """Ask which digest an image's name stands for now."""
+    with closing(open_source(image, environment, project)) as source:
+        return source.image(platforms.of_machine(os.uname().machine)).digest
+
+
+def fetch(
+    image: ImageReference | LocalImage,
+    directory: str,
+    environment: Mapping[str, str],
+    progress: Progress,
+    project: str,
+) -> Mapping[str, Any]:
+    """Download an image's layers and unpack them into a directory; return what its stage is about."""
+    import shutil
+    import tempfile
+
+    from coopfile.rootfs.owners import SINGLE
+    from coopfile.rootfs.transfer import transfer
+
+    with closing(open_source(image, environment, project)) as source:
+        found = source.image(platforms.of_machine(os.uname().machine))
+        size = sum(layer.size for layer in found.layers)
+        layers = f"{len(found.layers)} layer{'s' * (len(found.layers) != 1)}"
+        progress.note(f"fetching {image}: {layers}, {size / 1e6:.1f} MB")
+        blobs = tempfile.mkdtemp(prefix="blobs-", dir=os.path.dirname(directory))
+        try:
+            unpacked = transfer(source, found, blobs, directory, SINGLE, progress)
+        finally:
+            shutil.rmtree(blobs, ignore_errors=True)
+    return {
+        "image": str(image),
+        "manifest": found.manifest.digest,
+        "environment": [list(item) for item in found.config.environment],
+        "user": found.config.user,
+        "directory": found.config.directory,
+        "entries": unpacked.entries,
+    }

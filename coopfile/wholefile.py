@@ -1,0 +1,44 @@
+"""Files that are replaced as a whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+
+def write(path: str, content: bytes, mode: int | None = None) -> None:
+    """Put ``content`` on disk beside a path, then in its place; a link there is replaced itself.
+
+    ``mode`` is exact; without one it is what the umask leaves. Raises OSError, and then
+    what was there is as it was. What a killed writer has left beside the path goes with
+    the next write.
+    """
+    _sweep(path)
+    partial = f"{path}.{os.getpid()}.tmp"
+    with open(partial, "xb") as file:
+        try:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(partial, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
+            raise
+
+
+def _sweep(path: str) -> None:
+    """Remove what writers of a path that are gone have left."""
+    directory, name = os.path.split(path)
+    for found in os.listdir(directory or "."):
+        pid = found.removeprefix(f"{name}.").removesuffix(".tmp")
+        if found == f"{name}.{pid}.tmp" and pid.isdigit() and not _is_writing(pid):
+            with contextlib.suppress(OSError):  # a directory, or another writer has removed it
+                os.unlink(os.path.join(directory, found))
+
+
+def _is_writing(pid: str) -> bool:
+    """Tell whether a process may be another writer; one that had this process's id is gone."""
+    return pid != str(os.getpid()) and os.path.exists(f"/proc/{pid}")

@@ -1,0 +1,188 @@
+"""The server on real sockets: slow, broken and rude clients cost nobody else anything."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from coopfile.language.items import HostPattern
+from coopfile.proxy.denials import Denials
+from coopfile.proxy.loop import Loop
+from coopfile.proxy.policy import Place, Policy
+from coopfile.proxy.server import Server
+
+
+class Here(Policy):
+    """Leads every listed name to the tests' own server, which is on the loopback interface."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        super().__init__((HostPattern("a.example", port=9000),), lambda: ((), ()))
+        self._address = address
+
+    def look_up(self, host: str, port: int) -> list[Place]:
+        """Return the tests' server."""
+        return [Place(socket.AF_INET, self._address)]
+
+
+class Running:
+    """A proxy in a thread, with ``most`` connections, that leads to ``origin``."""
+
+    def __init__(self, most: int) -> None:
+        self.origin = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.listeners = [socket.create_server(("127.0.0.1", 0), backlog=512) for _ in range(2)]
+        self.failed: list[BaseException] = []
+        self.loop = Loop(self.failed.append)
+        self.server = Server(self.loop, Here(self.origin.getsockname()), Denials(-1, -1), most)
+        self.server.listen(*self.listeners)
+        self.thread = threading.Thread(target=self.loop.run)
+        self.thread.start()
+
+    def client(self, kind: int = 0) -> socket.socket:
+        """Connect to the proxy."""
+        return socket.create_connection(self.listeners[kind].getsockname(), timeout=20)
+
+    def tunnel(self) -> tuple[socket.socket, socket.socket]:
+        """Return both ends of a tunnel."""
+        client = self.client()
+        client.sendall(b"CONNECT a.example:9000 HTTP/1.1\r\n\r\n")
+        assert client.recv(4096).startswith(b"HTTP/1.1 200")
+        server, _ = self.origin.accept()
+        server.settimeout(20)
+        return client, server
+
+
+@contextmanager
+def running(most: int = 100) -> Iterator[Running]:
+    """Run a proxy; nothing may have failed in it."""
+    made = Running(most)
+    yield made
+    made.loop.stop()
+    made.client().close()
+    made.thread.join(20)
+    assert not made.thread.is_alive() and made.failed == []
+    for listener in (made.origin, *made.listeners):
+        listener.close()
+
+
+@pytest.fixture
+def proxy() -> Iterator[Running]:
+    """Yield a proxy."""
+    with running() as made:
+        yield made
+
+
+def test_half_closed(proxy: Running) -> None:
+    """Either side may say that it has no more to send, and still gets the rest."""
+    for first in (0, 1):
+        ends = proxy.tunnel()
+        ends[first].sendall(b"question")
+        ends[first].shutdown(socket.SHUT_WR)
+        assert ends[1 - first].recv(100) == b"question" and ends[1 - first].recv(1) == b""
+        ends[1 - first].sendall(b"answer")
+        ends[1 - first].close()
+        assert ends[first].recv(100) == b"answer" and ends[first].recv(1) == b""
+        ends[first].close()
+
+
+def test_no_reader(proxy: Running) -> None:
+    """Who does not read is not read from either, and others go on meanwhile."""
+    client, server = proxy.tunnel()
+    client.settimeout(1)
+    sent = 0
+    with pytest.raises(TimeoutError):
+        while sent < 1 << 28:
+            sent += client.send(bytes(1 << 16))
+    other, end = proxy.tunnel()
+    other.sendall(b"x")
+    assert end.recv(1) == b"x"
+    got = 0
+    client.settimeout(20)
+    client.shutdown(socket.SHUT_WR)
+    while piece := server.recv(1 << 20):
+        got += len(piece)
+    assert got == sent
+    for one in (client, server, other, end):
+        one.close()
+
+
+def test_bad_hello_under_a_flood(proxy: Running) -> None:
+    """A client that is cut off while its server floods it ends both connections, and nothing else."""
+    client, server = proxy.tunnel()
+    server.settimeout(1)
+    with pytest.raises((TimeoutError, ConnectionError)):
+        while True:
+            server.sendall(bytes(1 << 16))
+    client.sendall(b"\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00")
+    server.settimeout(20)
+    with pytest.raises(ConnectionError):
+        while True:
+            server.sendall(bytes(1 << 16))
+    for one in (client, server, *proxy.tunnel()):
+        one.close()
+
+
+def test_resets(proxy: Running) -> None:
+    """Connections that are reset at any point leave nothing behind."""
+    for data in (
+        b"",
+        b"CONN",
+        b"CONNECT a.example:9000 HTTP/1.1\r\n\r\n",
+        b"\x05",
+        b"\x05\x01\x00\x05\x01\x00\x03\x09a",
+    ):
+        for kind in (0, 1):
+            client = proxy.client(kind)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            client.sendall(data)
+            client.close()
+    proxy.origin.settimeout(1)
+    with pytest.raises(TimeoutError):
+        while True:
+            proxy.origin.accept()[0].close()
+    proxy.origin.settimeout(None)
+    for one in proxy.tunnel():
+        one.close()
+
+
+def test_full() -> None:
+    """When it is full the oldest that have asked for nothing make room, and tunnels stay."""
+    with running(most=20) as proxy:
+        kept = [proxy.tunnel() for _ in range(5)]
+        silent = [proxy.client(number % 2) for number in range(60)]
+        late = proxy.tunnel()
+        for client, server in (*kept, late):
+            client.sendall(b"x")
+            assert server.recv(1) == b"x"
+        for one in (*silent, *(end for pair in (*kept, late) for end in pair)):
+            one.close()
+
+
+def test_one_byte_at_a_time(proxy: Running) -> None:
+    """A request counts however it is cut up, and its body ends where it says."""
+    client = proxy.client()
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    request = (
+        b"POST http://a.example:9000/x HTTP/1.1\r\nHost: a.example:9000\r\nContent-Length: 3\r\n\r\nabcGET / "
+    )
+    for byte in request:
+        client.send(bytes((byte,)))
+    server, _ = proxy.origin.accept()
+    server.settimeout(20)
+    data = b""
+    while not data.endswith(b"abc"):
+        data += server.recv(4096)
+    assert data.startswith(b"POST /x HTTP/1.1\r\nHost: a.example:9000\r\n") and b"GET" not in data
+    server.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        server.recv(1)
+    server.sendall(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+    server.close()
+    answer = b""
+    while piece := client.recv(4096):
+        answer += piece
+    assert answer.startswith(b"HTTP/1.1 204")
+    client.close()
