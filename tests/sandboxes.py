@@ -83,9 +83,14 @@ class Actor:
 
     def directory(self, name: str) -> Path:
         """Make a new directory of the actor's below ``base``; return it."""
-        self._made += 1
-        path = self.base / f"{name}{self._made}"
-        path.mkdir(0o755)
+        while True:
+            self._made += 1
+            path = self.base / f"{name}{self._made}"
+            try:
+                path.mkdir(0o755)
+            except FileExistsError:
+                continue  # by another object for the same actor
+            break
         path.chmod(0o755)
         return self.own(path)
 
@@ -405,7 +410,6 @@ class Workshop:
             _give_podman_a_store(base)
         actor = Actor(name, uid, gid, base, self._install())
         actor.own(base)
-        actor._made = len(list(base.iterdir()))
         if new:
             tried = actor.run(*_NAMESPACES)
             if tried.status:
