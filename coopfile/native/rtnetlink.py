@@ -41,7 +41,7 @@ _NO_NEIGHBOURS = 0x80  # IFF_NOARP: tunnels, among them VPNs that everything is 
 _GATEWAYS = {5, 18}  # RTA_GATEWAY, RTA_VIA
 _NO_DETECTION = 0x02  # IFA_F_NODAD
 _MATCH = 0x2000  # RTM_F_FIB_MATCH: answer with the route, not with what it means for one address
-_UNICAST, _STATIC, _MAIN = 1, 4, 254
+_UNICAST, _LOCAL, _STATIC, _MAIN = 1, 2, 4, 254
 _FORBIDDEN = (errno.EINVAL, errno.EACCES)  # routes of the types blackhole and prohibit
 _NO_ROUTE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ESRCH)
 
@@ -146,7 +146,8 @@ def networks(channel: Channel) -> Iterator[tuple[bytes, int]]:
     """Yield the namespace's networks: an address in each, and how many bits of it are the network's.
 
     Besides those of its own addresses they are those with a route straight onto a line with others: DHCPv6
-    gives a single address, and clouds do, and the network's prefix comes as such a route.
+    gives a single address, and clouds do, and the network's prefix comes as such a route. Those with a route
+    to the namespace itself are its own as well: clouds' agents make them for the addresses of balancers.
     """
     for answer in channel.ask(Message(_GETADDR, F_DUMP, pack("=BBBBI", 0, 0, 0, 0, 0))):
         found = attributes(answer[8:])
@@ -162,5 +163,6 @@ def networks(channel: Channel) -> Iterator[tuple[bytes, int]]:
     for answer in channel.ask(Message(_GETROUTE, F_DUMP, bytes(12))):
         found = attributes(answer[12:])
         straight = answer[7] == _UNICAST and 4 in found and not _GATEWAYS & found.keys()
-        if straight and 1 in found and unpack_from("=i", found[4])[0] in shared:
+        here = answer[7] == _LOCAL
+        if 1 in found and (here or (straight and unpack_from("=i", found[4])[0] in shared)):
             yield found[1], answer[1]

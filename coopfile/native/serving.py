@@ -10,6 +10,7 @@ import select
 import time
 from _socket import CMSG_LEN, socket
 from _struct import calcsize, unpack
+from _thread import stack_size
 
 from coopfile.native import landlock, seccomp, signals, syscalls
 from coopfile.plan.hosttools import TOOLS
@@ -27,6 +28,7 @@ _MEMORY = 512 << 20  # bytes: twice what so many connections can have it hold
 # What resolving a name reads: libraries, configuration, and the place where resolv.conf really is.
 _READABLE = (*TOOLS, "/etc", "/nix/store")
 _RESOLV_CONF = "/etc/resolv.conf"
+_STACK = 1 << 20  # bytes, of each thread, whatever `ulimit -s` says
 _LATER = 0.03  # seconds; the first connection ends it
 _CURRENT = 1.0  # seconds that the host's networks count as known
 
@@ -98,6 +100,7 @@ def _lock_in(abi: int) -> None:
         for path in (*_READABLE, os.path.dirname(os.path.realpath(_RESOLV_CONF))):
             fence.allow_path(path, landlock.READ_FILE | landlock.READ_DIR)
     syscalls.limit_resource(syscalls.RLIMIT_DATA, _MEMORY)
+    stack_size(_STACK)
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
     syscalls.set_capabilities(0)
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)

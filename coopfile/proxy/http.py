@@ -16,7 +16,7 @@ _TOKEN = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGH
 _VERSIONS = (b"HTTP/1.0", b"HTTP/1.1")
 _TUNNEL = b"CONNECT"
 _SCHEME = b"http://"
-_PORT = 80
+PORT = 80
 # Of this connection, not of the request: RFC 9110, 7.6.1, and what came before it.
 _OF_THE_CONNECTION = frozenset(
     (
@@ -64,7 +64,36 @@ class RefusedError(Exception):
 
 
 def parse(head: bytes) -> Request:
-    """Take a request's head apart, up to and with the empty line. Raises RefusedError."""
+    """Take a request to the proxy apart, up to and with the empty line. Raises RefusedError."""
+    method, target, version, fields = _split(head)
+    try:
+        if method == _TUNNEL:
+            return _tunnel(target, fields)
+        if target[: len(_SCHEME)].lower() != _SCHEME:
+            raise RefusedError(
+                400, "this is a proxy: it takes http:// addresses in full, and CONNECT for all others"
+            )
+        rest = target[len(_SCHEME) :]
+        end = min((place for place in map(rest.find, (b"/", b"?", b"#")) if place >= 0), default=len(rest))
+        host, port = authority(rest[:end], PORT)
+        return _forward(host, port, method, rest[end:], version, fields)
+    except BadNameError as error:
+        raise RefusedError(400, str(error)) from None
+
+
+def parse_inside(head: bytes, host: str, port: int) -> Request:
+    """Take a request apart that comes through a tunnel, to the host itself. Raises RefusedError."""
+    method, target, version, fields = _split(head)
+    if method == _TUNNEL or target[:1] != b"/":
+        raise RefusedError(400, "a request inside a tunnel is for the host that the tunnel leads to")
+    try:
+        return _forward(host, port, method, target, version, fields)
+    except BadNameError as error:
+        raise RefusedError(400, str(error)) from None
+
+
+def _split(head: bytes) -> tuple[bytes, bytes, bytes, list[tuple[bytes, bytes]]]:
+    """Return a request's method, target and version, and its fields."""
     lines = head[:-4].split(b"\r\n")
     if not head.endswith(b"\r\n\r\n") or any(_has_controls(line) for line in lines):
         raise RefusedError(400, "control characters in the head of the request")
@@ -74,13 +103,7 @@ def parse(head: bytes) -> Request:
     if len(parts) != 3 or parts[2] not in _VERSIONS or not _is_token(parts[0]):
         raise RefusedError(400, "not a request of HTTP/1.1")
     method, target, version = parts
-    fields = [_field(line) for line in lines[1:]]
-    try:
-        if method == _TUNNEL:
-            return _tunnel(target, fields)
-        return _forward(method, target, version, fields)
-    except BadNameError as error:
-        raise RefusedError(400, str(error)) from None
+    return method, target, version, [_field(line) for line in lines[1:]]
 
 
 def answer(status: int, text: str) -> bytes:
@@ -101,18 +124,12 @@ def _tunnel(target: bytes, fields: list[tuple[bytes, bytes]]) -> Request:
     return Request(host, port)
 
 
-def _forward(method: bytes, target: bytes, version: bytes, fields: list[tuple[bytes, bytes]]) -> Request:
-    if target[: len(_SCHEME)].lower() != _SCHEME:
-        raise RefusedError(
-            400, "this is a proxy: it takes http:// addresses in full, and CONNECT for all others"
-        )
-    rest = target[len(_SCHEME) :]
-    end = min((place for place in map(rest.find, (b"/", b"?", b"#")) if place >= 0), default=len(rest))
-    place, path = rest[:end], rest[end:]
+def _forward(
+    host: str, port: int, method: bytes, path: bytes, version: bytes, fields: list[tuple[bytes, bytes]]
+) -> Request:
     if b"#" in path:
         raise RefusedError(400, "an address has no fragment in a request")
-    host, port = authority(place, _PORT)
-    if not _check_host(fields, host, port, _PORT) and version == b"HTTP/1.1":
+    if not _check_host(fields, host, port, PORT) and version == b"HTTP/1.1":
         raise RefusedError(400, "a request names its host once")
     length = _length(fields)
     dropped = _OF_THE_CONNECTION | {
@@ -121,7 +138,7 @@ def _forward(method: bytes, target: bytes, version: bytes, fields: list[tuple[by
     shown = f"[{host}]" if ":" in host else host
     lines = [
         b"%b %b %b" % (method, path if path[:1] == b"/" else b"/" + path, version),
-        b"Host: " + (shown if port == _PORT else f"{shown}:{port}").encode(),
+        b"Host: " + (shown if port == PORT else f"{shown}:{port}").encode(),
         *(b"%b: %b" % field for field in fields if field[0] not in dropped | {b"host", b"content-length"}),
     ]
     if any(name == b"content-length" for name, _ in fields):

@@ -204,9 +204,14 @@ class Workers:
         event = Event()
         result: list[Any] = []
         if self._idle <= 0 and self._started < self._most:
-            self._started += 1
-            self._idle += 1
-            start_new_thread(self._work, ())
+            try:
+                start_new_thread(self._work, ())
+            except RuntimeError:  # the user has no more of them
+                if not self._started:
+                    raise
+            else:
+                self._started += 1
+                self._idle += 1
         self._idle -= 1
         self._asked.put((arguments, result, event))
         await self._loop.happens(event, deadline)

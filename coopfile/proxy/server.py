@@ -87,7 +87,7 @@ class Server:
             if head is None:
                 raise http.RefusedError(431, "the head of the request is too long")
             request = http.parse(head)
-            server = await self._reach(client, request.host, request.port)
+            server = await self._reach(client, request.host, request.port, plain=bool(request.head))
         except http.RefusedError as error:
             await client.farewell(http.answer(error.status, str(error)))
             return
@@ -137,11 +137,13 @@ class Server:
         finally:
             server.close()
 
-    async def _reach(self, client: Stream, host: str, port: int) -> Stream:
-        """Connect to a host that may be reached. Raises BlockedError, UnreachableError."""
+    async def _reach(self, client: Stream, host: str, port: int, *, plain: bool = False) -> Stream:
+        """Connect to a host that may be reached; ``plain``: no TLS. Raises BlockedError, UnreachableError."""
         self._undecided.pop(client, None)
         try:
             self._policy.check(host, port)
+            if plain:
+                self._policy.check_plain(host, port)
             places = await self._resolvers.call(host, port, deadline=time.monotonic() + _LOOK_UP)
         except BlockedError as error:
             self._denials.add(host, port, str(error))
@@ -176,9 +178,13 @@ class Server:
         tunnel = Tunnel(client, server, _IDLE)
         self._loop.start(tunnel.back())
         try:
-            await self._pass_start(tunnel, host, port)
-            await tunnel.carry(client, server)
-            server.finish()
+            length = await self._pass_start(tunnel, host, port)
+            await tunnel.carry(client, server, length)
+            if length < 0:
+                server.finish()
+        except http.RefusedError as error:
+            client.attempt(http.answer(error.status, str(error)))
+            tunnel.abort()
         except (BlockedError, tls.BadTlsError) as error:
             self._denials.add(host, port, str(error))
             client.attempt(tls.UNKNOWN_NAME)
@@ -188,17 +194,20 @@ class Server:
         finally:
             await self._loop.happens(tunnel.ended, NEVER)
 
-    async def _pass_start(self, tunnel: Tunnel, host: str, port: int) -> None:
-        """Look at what the client sends first. Raises BlockedError, BadTlsError, EndedError, LateError."""
+    async def _pass_start(self, tunnel: Tunnel, host: str, port: int) -> int:
+        """Look at what the client sends first; return how many bytes may follow, -1 for all that come.
+
+        Raises BlockedError, BadTlsError, http.RefusedError, EndedError, LateError.
+        """
         client = tunnel.client
         patience = _REQUEST if port == HTTPS else _IDLE
         try:
             first = await client.peek(1, time.monotonic() + patience)
         except EndedError:
-            return
+            return -1
         if first[0] != tls.HANDSHAKE:
             self._policy.check_plain(host, port)
-            return
+            return await self._pass_request(tunnel, host, port) if port == http.PORT else -1
         await self._pass_hello(tunnel, host, port)
         while True:
             header = await client.peek(tls.RECORD_HEADER, time.monotonic() + _IDLE)
@@ -206,13 +215,22 @@ class Server:
                 await self._loop.happens(tunnel.answered, time.monotonic() + _REQUEST)
             if tunnel.answered.happened:
                 if not tls.is_retry(tunnel.start):
-                    return
+                    return -1
                 if header[0] == tls.HANDSHAKE:
                     await self._pass_hello(tunnel, host, port)
-                    return
+                    return -1
             size = tls.RECORD_HEADER + tls.record_size(header)
             record = await client.exactly(size, time.monotonic() + _IDLE)
             await tunnel.server.send(record, time.monotonic() + _IDLE)
+
+    async def _pass_request(self, tunnel: Tunnel, host: str, port: int) -> int:
+        """Pass on the head of a request that names the host it goes to; return its body's length."""
+        head = await tunnel.client.until(b"\r\n\r\n", http.MOST_HEAD, time.monotonic() + _REQUEST)
+        if head is None:
+            raise http.RefusedError(431, "the head of the request is too long")
+        request = http.parse_inside(head, host, port)
+        await tunnel.server.send(request.head, time.monotonic() + _REQUEST)
+        return request.length
 
     async def _pass_hello(self, tunnel: Tunnel, host: str, port: int) -> None:
         """Pass on a hello of TLS that names the host it goes to."""

@@ -121,6 +121,19 @@ def test_name_with_both(proxied: Project, lab: Lab) -> None:
     assert set(reached(lab, since)) == {f"tcp {INTERNET} {PORT}"}
 
 
+def test_the_hosts_own_by_a_route(proxied: Project, lab: Lab) -> None:
+    """What the host takes in by a route of its table ``local`` is its own, without being its address."""
+    since = len(lab.connections())
+    route = ("local", f"{INTERNET}/32", "dev", "lo")
+    lab.run("ip", "route", "add", *route)
+    try:
+        (answer,) = http(proxied, tunnel(SITE, PORT))
+    finally:
+        lab.run("ip", "route", "del", *route)
+    assert answer.startswith(b"HTTP/1.1 403 ") and b"local to this machine" in answer
+    assert reached(lab, since) == []
+
+
 @pytest.mark.parametrize("listed", ["127.0.0.1", "0.0.0.0", "[::1]", "[::]"])
 def test_the_hosts_loopback(proxied: Project, lab: Lab, listed: str) -> None:
     """The host's loopback is out of reach by every spelling, even when an address of it is listed."""
@@ -219,62 +232,6 @@ def test_ports(proxied: Project, lab: Lab) -> None:
         (answer,) = http(proxied, b"CONNECT four.example.org:%b HTTP/1.1\r\n\r\n" % port)
         assert answer.startswith(b"HTTP/1.1 400 "), (port, answer)
     assert reached(lab, since) == []
-
-
-GET = b"GET http://four.example.org/ HTTP/1.1\r\n"
-HOST = b"Host: four.example.org\r\n"
-
-SMUGGLED = {
-    "another host": GET + b"Host: other.example.org\r\n\r\n",
-    "another port": GET + b"Host: four.example.org:81\r\n\r\n",
-    "two hosts": GET + HOST + b"Host: other.example.org\r\n\r\n",
-    "the same host twice": GET + HOST * 2 + b"\r\n",
-    "no host": GET + b"\r\n",
-    "an account": b"GET http://four.example.org@other.example.org/ HTTP/1.1\r\n" + HOST + b"\r\n",
-    "a fragment": b"GET http://other.example.org#@four.example.org/ HTTP/1.1\r\n" + HOST + b"\r\n",
-    "a backslash": b"GET http://four.example.org\\.other.org/ HTTP/1.1\r\n" + HOST + b"\r\n",
-    "no scheme": b"GET / HTTP/1.1\r\n" + HOST + b"\r\n",
-    "another scheme": b"GET ftp://four.example.org/ HTTP/1.1\r\n" + HOST + b"\r\n",
-    "TLS without a tunnel": b"GET https://four.example.org/ HTTP/1.1\r\n" + HOST + b"\r\n",
-    "both lengths": GET + HOST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "chunks": GET + HOST + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "two lengths": GET + HOST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
-    "a list of lengths": GET + HOST + b"Content-Length: 5, 5\r\n\r\nhello",
-    "a signed length": GET + HOST + b"Content-Length: +5\r\n\r\nhello",
-    "a folded field": GET + HOST + b"X: y\r\n z\r\n\r\n",
-    "a space before the colon": GET + b"Host : four.example.org\r\n\r\n",
-    "bare line feeds": b"GET http://four.example.org/ HTTP/1.1\nHost: four.example.org\n\n\r\n\r\n",
-    "a line feed in a field": GET + HOST + b"X: y\nHost: other.example.org\r\n\r\n",
-    "a return in a field": GET + HOST + b"X: y\rHost: other.example.org\r\n\r\n",
-    "a NUL in a field": GET + HOST + b"X: \0\r\n\r\n",
-    "two spaces": b"GET  http://four.example.org/ HTTP/1.1\r\n" + HOST + b"\r\n",
-    "another version": b"GET http://four.example.org/ HTTP/2.0\r\n" + HOST + b"\r\n",
-    "a tunnel elsewhere": b"CONNECT four.example.org:80 HTTP/1.1\r\nHost: other.example.org:80\r\n\r\n",
-    "a tunnel with a body": b"CONNECT four.example.org:80 HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello",
-    "a tunnel to an address of the web": b"CONNECT http://four.example.org:80/ HTTP/1.1\r\n\r\n",
-    "a tunnel without a port": b"CONNECT four.example.org HTTP/1.1\r\n\r\n",
-    "too long": GET + HOST + b"X: " + b"y" * 70000 + b"\r\n\r\n",
-    "too many fields": GET + HOST + b"X: y\r\n" * 300 + b"\r\n",
-}
-
-
-def test_smuggling(proxied: Project) -> None:
-    """Requests that two programs could read in two ways are refused, and not passed on."""
-    answers = http(proxied, *SMUGGLED.values())
-    for name, answer in zip(SMUGGLED, answers, strict=True):
-        assert answer[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 411", b"HTTP/1.1 431"), (name, answer)
-
-
-def test_one_request(proxied: Project) -> None:
-    """Of requests that come behind each other only the first is passed on, and what it says it has."""
-    second = b"GET http://four.example.org/other HTTP/1.1\r\nHost: other.example.org\r\n\r\n"
-    answers = http(
-        proxied,
-        GET + HOST + b"\r\n" + second,
-        GET + HOST + b"Connection: keep-alive\r\n\r\n" + second,
-        b"POST http://four.example.org/ HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\n\r\nxx" + second,
-    )
-    assert [answer.count(b"HTTP/1.") for answer in answers] == [1, 1, 1], answers
 
 
 def test_socks_commands(proxied: Project, lab: Lab) -> None:

@@ -224,6 +224,13 @@ def test_killed_proxy(proxied: Project) -> None:
     assert (process.returncode, out) == (7, b""), err  # curl(1): failed to connect to host
 
 
+def test_large_stacks(proxied: Project) -> None:
+    """A caller's large limit for stacks does not keep the proxy from having threads that resolve."""
+    proxied.wrap = ("/bin/sh", "-c", 'ulimit -s 1048576; exec "$@"', "sh")
+    result = proxied.run("curl", *QUIET.split(), f"http://{SITE}/served/plain.txt")
+    assert result.status == 0, result
+
+
 def test_locked_in(proxied: Project) -> None:
     """The proxy has no capability, cannot gain one, and holds nothing open of the caller's."""
     theirs, ours = os.pipe()

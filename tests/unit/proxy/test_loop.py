@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -105,3 +106,23 @@ def test_workers() -> None:
 
     assert run(start) == []
     assert set(found) == {*(number * number for number in range(40) if number != 13), "unlucky"}
+
+
+def test_no_thread() -> None:
+    """When no thread can be had the caller is told, and the next one gets one that can."""
+    found: list[object] = []
+
+    async def start(loop: Loop) -> None:
+        workers = Workers(loop, lambda: "done", 4)
+        for size in (1 << 46, 0):
+            before = threading.stack_size(size)
+            try:
+                found.append(await workers.call(deadline=time.monotonic() + 5))
+            except (RuntimeError, LateError) as error:
+                found.append(type(error))
+            finally:
+                threading.stack_size(before)
+        loop.stop()
+
+    assert run(start) == []
+    assert found == [RuntimeError, "done"]
