@@ -25,9 +25,10 @@ def open_source(image: ImageReference | LocalImage, environment: Mapping[str, st
     """Return where an image comes from; ``project`` is the real path to which others are relative."""
     if isinstance(image, LocalImage):
         return open_file(image, environment, project)
+    from coopfile.rootfs.configured import insecure
     from coopfile.rootfs.registry import RegistrySource
 
-    return RegistrySource(image, environment)
+    return RegistrySource(image, environment, insecure(environment))
 
 
 def open_file(image: LocalImage, environment: Mapping[str, str], project: str) -> LocalSource:
