@@ -12,9 +12,10 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> None:
-    """Have SIGINT do something in what the tests start, where they are a job in the background."""
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Have a shell's job in the background, which ignores them, start what minds a terminal's signals."""
+    for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, action)
 
 
 @pytest.fixture(scope="session", autouse=True)
