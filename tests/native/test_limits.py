@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
+import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -101,6 +104,10 @@ def delegated(project: Project) -> Iterator[None]:
     yield
     project.close()
     for directory in made:
+        # `coop status` asks podman, which leaves a process that holds its user namespace.
+        for number in Path(directory, "cgroup.procs").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(number), signal.SIGKILL)
         assert not [name for name in os.listdir(directory) if os.path.isdir(f"{directory}/{name}")]
         assert wait_until(functools.partial(_remove, directory), 10)
 
