@@ -7,15 +7,17 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from bench import images, measure, pulls, subjects
-from bench.measure import RunError, Subject, Timing
+from bench import images, measure, networks, pulls, scale, sessions, subjects
+from bench.measure import Call, RunError, Subject, Timing
+from coopfile.errors import CoopError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    Subjects = Sequence[tuple[str, Callable[[subjects.Place], Subject]]]
+    Subjects = Sequence[tuple[str, Callable[[subjects.Place], Subject | Call]]]
     Skipped = list[tuple[str, str]]
 
 _PULLS = 3  # rounds of what takes seconds
+_MOST = 5000  # sandboxes at once
 
 
 def main() -> int:
@@ -25,6 +27,14 @@ def main() -> int:
     parser.add_argument("--only", metavar="NAMES", help="a comma-separated choice: python,coop,bubblewrap")
     parser.add_argument("--no-images", action="store_true", help="leave out what needs an image to be made")
     parser.add_argument("--disk", action="store_true", help="images on an ext4 of their own, not on a tmpfs")
+    parser.add_argument(
+        "--scale",
+        metavar="COUNTS",
+        nargs="?",
+        const=scale.COUNTS,
+        type=_counts,
+        help="only many idle sandboxes at once: 1,10,50,200",
+    )
     options = parser.parse_args()
     count = min(max(options.n, 1), 200)
     wanted = options.only.split(",") if options.only else None
@@ -33,7 +43,10 @@ def main() -> int:
     here = os.getcwd()
     with subjects.a_place() as place:
         try:
-            found = _all(place, count, wanted, options.disk, not options.no_images)
+            if options.scale:
+                found = _scale(place, options.scale, limits=True)
+            else:
+                found = _all(place, count, wanted, options.disk, not options.no_images)
         finally:
             os.chdir(here)  # the place is about to go
     return 0 if found else 1
@@ -44,31 +57,73 @@ def _all(
 ) -> bool:
     """Measure everything; tell whether anything could be."""
     registry = None
-    more: Subjects = ()
+    more: Subjects = (("exec", sessions.whole),)
     if with_images:
         fresh, where = place.cleanup.enter_context(pulls.file_system(place, disk))
         try:
             registry = place.cleanup.enter_context(images.registry(os.path.join(place.scratch, "registry")))
-            more = pulls.kept(place, fresh, registry.images[0][1])
+            more = (*more, *pulls.kept(place, fresh, registry.images[0][1]))
         except subjects.UnavailableError as reason:
             _say(f"images are left out: {reason}")
     timings, skipped = _measure(place, (*subjects.SUBJECTS, *more), wanted, count)
-    _report(table(timings, f"{count} interleaved runs of each", ("python", "coop")), skipped, budget(timings))
+    title = f"{count} interleaved runs of each, whole process, ms"
+    _report(table(timings, title, ("python", "coop")), skipped, budget(timings))
     found = bool(timings)
+    timings, skipped = _measure(place, sessions.CALLS, wanted, count)
+    title = f"{count} interleaved commands from one Python process, output captured, ms"
+    _report(table(timings, title, ("bubblewrap", "docker")), skipped, budget(timings))
+    found = found or bool(timings)
+    timings, skipped = _measure(place, networks.SUBJECTS, wanted, count)
+    title = f"{count} interleaved runs of each on a host that forwards packets, whole process, ms"
+    _report(table(timings, title, ("none",)), skipped, budget(timings))
+    found = found or bool(timings)
+    if wanted is None or "scale" in wanted:
+        found = _scale(place, (10,)) or found
     for name, reference, layers in registry.images if registry else ():
         size = sum(os.path.getsize(layer) for layer in layers) / 1e6
         rounds = min(count, _PULLS)
         timings, skipped = _measure(place, pulls.pulls(fresh, reference, layers), wanted, rounds)
-        title = f"{rounds} interleaved pulls of image {name} ({len(layers)} layers, {size:.0f} MB) to {where}"
+        image = f"image {name} ({len(layers)} layers, {size:.0f} MB)"
+        title = f"{rounds} interleaved pulls of {image} to {where}, whole process, ms"
         _report(table(timings, title, ("tar", "podman")), skipped, pull_budget(timings))
         found = found or bool(timings)
     return found
 
 
+def _counts(text: str) -> tuple[int, ...]:
+    counts = tuple(int(part) for part in text.split(","))
+    if not all(0 < count <= _MOST for count in counts):
+        raise ValueError
+    return counts
+
+
+def _scale(place: subjects.Place, counts: Sequence[int], *, limits: bool = False) -> bool:
+    """Measure idle sandboxes, so many at once; tell whether that could be done."""
+    samples: list[tuple[str, scale.Sample]] = []
+    skipped: Skipped = []
+    with scale.adopting():
+        ready = []
+        for kind in scale.kinds(place):
+            ready.append(kind) if isinstance(kind, scale.Kind) else skipped.append(kind)
+        for count in counts:
+            for kind in ready:
+                try:
+                    samples.append((kind.name, scale.measure(kind, count)))
+                except CoopError as error:
+                    skipped.append((kind.name, f"{count} at once: {error.message[:100]}"))
+    own = [sample for name, sample in samples if name == "coop"]
+    lines = ["idle sandboxes at once; of each:", "", *scale.table(samples)]
+    if own and limits:
+        lines += ["", f"with {own[-1].count} sessions:", "", *scale.limits(own[-1])]
+    promises = [_at_most(bound, part) for bound, part in scale.promises(samples)] if own else []
+    _report(lines, skipped, promises)
+    return bool(samples)
+
+
 def _measure(
     place: subjects.Place, known: Subjects, wanted: Sequence[str] | None, count: int
 ) -> tuple[list[Timing], Skipped]:
-    ready: list[Subject] = []
+    ready: list[Subject | Call] = []
     skipped: Skipped = []
     log_path = os.path.join(place.scratch, "log")
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -79,7 +134,9 @@ def _measure(
             before = os.path.getsize(log_path)
             try:
                 subject = prepare(place)
-                for _ in range(1 if subject.reset else 2):  # warm-up: caches of files, and coop's plan
+                for _ in range(
+                    1 if isinstance(subject, Subject) and subject.reset else 2
+                ):  # warm-up: caches of files, and coop's plan
                     measure.run_once(subject, log)
             except subjects.UnavailableError as reason:
                 skipped.append((name, str(reason)))
@@ -102,7 +159,7 @@ def table(timings: Sequence[Timing], title: str, against: Sequence[str]) -> list
     medians = {timing.subject.name: timing.median for timing in timings}
     ratios = "".join(f"{'÷ ' + name:>10}" for name in against)
     lines = [
-        f"{title}, whole process, ms",
+        title,
         "",
         f"  {'':<11}{'command':<20}{'median':>8}{'min':>8}{'max':>8}{ratios}",
     ]
@@ -133,9 +190,11 @@ def budget(timings: Sequence[Timing]) -> list[str]:
             lines.append(f"budget: {factor} × faster than {name}: {ratio:.1f} ×, {verdict}")
     if {"coop", "proxy"} <= medians.keys():
         lines.append(_at_most("coop with a proxy ≤ 1.2 coop run", medians["proxy"] / (1.2 * medians["coop"])))
+    if {"none", "veth"} <= medians.keys():
+        lines.append(_at_most("coop with veth ≤ 1.5 without", medians["veth"] / (1.5 * medians["none"])))
     if {"coop", "init"} <= medians.keys():
         lines.append(_at_most("coop init, all there ≤ 2 coop run", medians["init"] / (2 * medians["coop"])))
-    return lines
+    return lines + [_at_most(bound, part) for bound, part in sessions.promises(timings)]
 
 
 def pull_budget(timings: Sequence[Timing]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Whole-process timing: from spawn to the collected exit status, nothing in between."""
+"""Timing of whole processes, from spawn to the collected exit status, and of what this process does."""
 
 from __future__ import annotations
 
@@ -29,10 +29,18 @@ class Subject(Record):
     reset: Callable[[], None] | None = None
 
 
+class Call(Record):
+    """Something that this process does, to measure: ``act``, and nothing besides. It raises when it fails."""
+
+    name: str
+    what: str
+    act: Callable[[], object]
+
+
 class Timing(Record):
     """Wall-clock times of one subject's runs, in milliseconds."""
 
-    subject: Subject
+    subject: Subject | Call
     runs: tuple[float, ...]
 
     @property
@@ -45,12 +53,16 @@ class RunError(CoopError):
     """A command that was to be measured failed, or took too long."""
 
 
-def run_once(subject: Subject, log: int) -> float:
+def run_once(subject: Subject | Call, log: int) -> float:
     """Run a subject and return its wall time in milliseconds; ``log`` gets what it prints.
 
-    No shell and no Python between: the time is that of posix_spawn, the command
+    No shell and no Python between: the time of a command is that of posix_spawn, the command
     and wait4.
     """
+    if isinstance(subject, Call):
+        start = time.perf_counter()
+        subject.act()
+        return (time.perf_counter() - start) * 1000
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_DUP2, log, 1),
@@ -85,7 +97,7 @@ def _wait(pid: int) -> bool:
         os.close(descriptor)
 
 
-def interleaved(subjects: Sequence[Subject], count: int, log: int) -> list[Timing]:
+def interleaved(subjects: Sequence[Subject | Call], count: int, log: int) -> list[Timing]:
     """Run the subjects in turn, A B C A B C …, so that a disturbance hits all of them alike."""
     runs: dict[str, list[float]] = {subject.name: [] for subject in subjects}
     for _ in range(count):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -17,7 +18,12 @@ from bench.measure import Subject
 from coopfile.record import Record
 
 _TIMEOUT = 120
-_IMAGE = "localhost/coop-bench:latest"
+IMAGE = "localhost/coop-bench:latest"
+# Programs that need nothing but a kernel: one ends at once, one says that it runs and then waits.
+_PROGRAMS = {
+    "true": "int main(void) { return 0; }\n",
+    "idle": '#include <unistd.h>\nint main(void) { if (write(1, "\\n", 1) == 1) for (;;) pause(); }\n',
+}
 _SRT = "@anthropic-ai/sandbox-runtime"
 
 
@@ -113,6 +119,13 @@ def proxy(place: Place) -> Subject:
 
 def bubblewrap(place: Place) -> Subject:
     """Return bubblewrap with the same namespaces and comparable mounts."""
+    argv = (*in_bubblewrap(place), "true")
+    call(*argv)
+    return Subject("bubblewrap", "bwrap … true", argv, place.project, variables(place))
+
+
+def in_bubblewrap(place: Place) -> tuple[str, ...]:
+    """Return what to put before a command."""
     argv = [tool("bwrap"), "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net"]
     argv += ["--unshare-uts", "--unshare-cgroup-try", "--uid", "0", "--gid", "0", "--hostname", "sandbox"]
     argv += ["--die-with-parent", "--clearenv", "--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin"]
@@ -126,41 +139,56 @@ def bubblewrap(place: Place) -> Subject:
     for path in ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ssl", "/etc/passwd", "/etc/group"):
         argv += ["--ro-bind-try", path, path]
     argv += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/root"]
-    argv += ["--bind", place.project, "/workspace", "--chdir", "/workspace", "--", "true"]
-    call(*argv)
-    return Subject("bubblewrap", "bwrap … true", tuple(argv), place.project, variables(place))
+    argv += ["--bind", place.project, "/workspace", "--chdir", "/workspace", "--"]
+    return tuple(argv)
 
 
 def podman(place: Place) -> Subject:
-    """Return podman with a storage of its own, whose only image holds one program."""
+    """Return podman with a storage of its own, whose only image holds two programs."""
+    common, runtime, limits = podman_ready(place)
+    argv = (*common, "run", "--rm", "--network", "none", *limits, IMAGE, "/bin/true")
+    return Subject("podman", f"podman run ({runtime})", argv, place.project, variables(place))
+
+
+@functools.lru_cache(maxsize=1)
+def podman_ready(place: Place) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
+    """Return podman's command line so far, with an OCI runtime that works; its name; and limits of a run."""
     program = tool("podman")
     root = os.path.join(place.scratch, "podman")
-    common = [program, "--root", root]
-    common += ["--runroot", os.path.join(place.scratch, "podman-run"), "--storage-driver", "overlay"]
-    runtime = next((name for name in ("crun", "runc") if shutil.which(name)), None)
-    if runtime is None:
+    runroot = os.path.join(place.scratch, "podman-run")
+    common = (program, "--root", root, "--runroot", runroot, "--storage-driver", "overlay")
+    if not any(shutil.which(name) for name in ("crun", "runc")):
         raise UnavailableError("neither crun nor runc is installed")
     # Not `system reset`, which would take networks and volumes of the user's with it.
     place.cleanup.callback(quietly, "umount", os.path.join(root, "overlay"))
     place.cleanup.callback(quietly, *common, "rmi", "--all", "--force")
-    call(*common, "import", _image(place), _IMAGE)
-    limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
+    call(*common, "import", _image(place), IMAGE)
+    limits = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
     last = UnavailableError("no OCI runtime works")
     for name in ("crun", "runc"):
         if not shutil.which(name):
             continue
-        argv = [*common, "--runtime", name, "run", "--rm", "--network", "none", *limits, _IMAGE, "/bin/true"]
+        ready = (*common, "--runtime", name)
         try:
-            call(*argv)
+            call(*ready, "run", "--rm", "--network", "none", *limits, IMAGE, "/bin/true")
         except UnavailableError as error:
             last = error
             continue
-        return Subject("podman", f"podman run ({name})", tuple(argv), place.project, variables(place))
+        return ready, name, limits
     raise last
 
 
 def docker(place: Place) -> Subject:
     """Return docker, with a daemon of its own where one can be started, else with one that answers."""
+    program, environment = docker_ready(place)
+    argv = (program, "run", "--rm", "--network", "none", IMAGE, "/bin/true")
+    call(*argv, environment=environment)
+    return Subject("docker", "docker run", argv, place.project, environment)
+
+
+@functools.lru_cache(maxsize=1)
+def docker_ready(place: Place) -> tuple[str, dict[str, str]]:
+    """Return docker's client and the variables that lead it to a daemon that has the image."""
     program = tool("docker")
     environment = variables(place)
     lacking = dockerd.needs()
@@ -175,12 +203,9 @@ def docker(place: Place) -> Subject:
             call(program, "version", "--format", "{{.Server.Version}}")
         except UnavailableError as error:
             raise UnavailableError(f"{lacking}, and none answers: {error}") from None
-    image = "coop-bench:latest"
-    call(program, "import", _image(place), image, environment=environment)
-    place.cleanup.callback(quietly, program, "image", "rm", "--force", image, environment=environment)
-    argv = (program, "run", "--rm", "--network", "none", image, "/bin/true")
-    call(*argv, environment=environment)
-    return Subject("docker", "docker run", argv, place.project, environment)
+    call(program, "import", _image(place), IMAGE, environment=environment)
+    place.cleanup.callback(quietly, program, "image", "rm", "--force", IMAGE, environment=environment)
+    return program, environment
 
 
 def runsc(place: Place) -> Subject:
@@ -188,7 +213,7 @@ def runsc(place: Place) -> Subject:
     program = tool("runsc")
     bundle = os.path.join(place.scratch, "bundle")
     os.makedirs(os.path.join(bundle, "rootfs", "bin"))
-    shutil.copy(_static_true(place), os.path.join(bundle, "rootfs", "bin", "true"))
+    shutil.copy(static_program(place, "true"), os.path.join(bundle, "rootfs", "bin", "true"))
     spec = {
         "ociVersion": "1.0.0",
         "process": {"args": ["/bin/true"], "cwd": "/", "user": {"uid": 0, "gid": 0}, "terminal": False},
@@ -243,23 +268,24 @@ SUBJECTS: tuple[tuple[str, Callable[[Place], Subject]], ...] = (
 )
 
 
-def _static_true(place: Place) -> str:
-    """Return a program that needs nothing but a kernel and ends at once, built with gcc."""
-    target = os.path.join(place.scratch, "true")
+def static_program(place: Place, name: str) -> str:
+    """Return one of the programs, built with gcc."""
+    target = os.path.join(place.scratch, name)
     if not os.path.exists(target):
         source = target + ".c"
         with open(source, "w", encoding="utf-8") as file:
-            file.write("int main(void) { return 0; }\n")
+            file.write(_PROGRAMS[name])
         call(tool("gcc"), "-static", "-Os", "-o", target, source)
     return target
 
 
 def _image(place: Place) -> str:
-    """Return a tar file with /bin/true, for an engine to import."""
+    """Return a tar file with the programs in /bin, for an engine to import."""
     archive = os.path.join(place.scratch, "image.tar")
     if not os.path.exists(archive):
         with tarfile.open(archive, "w") as tar:
-            tar.add(_static_true(place), "bin/true")
+            for name in _PROGRAMS:
+                tar.add(static_program(place, name), f"bin/{name}")
     return archive
 
 

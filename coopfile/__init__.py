@@ -3,6 +3,8 @@
 >>> import subprocess, coopfile
 >>> plan = coopfile.compile("Coopfile", overrides={"network.mode": "none"})
 >>> subprocess.run(coopfile.wrap(["make", "test"], plan))
+>>> with coopfile.Session(plan) as session:
+...     result = session.exec(["make", "test"], timeout=120)
 
 Names are loaded when they are first used: a cached ``coop run`` needs none of them.
 """
@@ -15,13 +17,52 @@ if TYPE_CHECKING:
     from coopfile.api import wrap as wrap
     from coopfile.errors import CoopError as CoopError
     from coopfile.plan.model import Plan as Plan
+    from coopfile.session.fake import Answer as Answer
+    from coopfile.session.fake import Call as Call
+    from coopfile.session.fake import FakeBackend as FakeBackend
+    from coopfile.session.manager import SessionManager as SessionManager
+    from coopfile.session.model import PlanDiffers as PlanDiffers
+    from coopfile.session.model import SessionError as SessionError
+    from coopfile.session.model import SessionGone as SessionGone
+    from coopfile.session.result import CommandFailed as CommandFailed
+    from coopfile.session.result import CommandLost as CommandLost
+    from coopfile.session.result import Result as Result
+    from coopfile.session.session import Session as Session
 
 __version__ = "0.1.0"
-__all__ = ["CoopError", "Plan", "__version__", "compile", "wrap"]
+__all__ = [
+    "Answer",
+    "Call",
+    "CommandFailed",
+    "CommandLost",
+    "CoopError",
+    "FakeBackend",
+    "Plan",
+    "PlanDiffers",
+    "Result",
+    "Session",
+    "SessionError",
+    "SessionGone",
+    "SessionManager",
+    "__version__",
+    "compile",
+    "wrap",
+]
 
 _PLACES = {
+    "Answer": "coopfile.session.fake",
+    "Call": "coopfile.session.fake",
+    "CommandFailed": "coopfile.session.result",
+    "CommandLost": "coopfile.session.result",
     "CoopError": "coopfile.errors",
+    "FakeBackend": "coopfile.session.fake",
     "Plan": "coopfile.plan.model",
+    "PlanDiffers": "coopfile.session.model",
+    "Result": "coopfile.session.result",
+    "Session": "coopfile.session.session",
+    "SessionError": "coopfile.session.model",
+    "SessionGone": "coopfile.session.model",
+    "SessionManager": "coopfile.session.manager",
     "compile": "coopfile.api",
     "wrap": "coopfile.api",
 }

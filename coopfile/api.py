@@ -36,7 +36,7 @@ def compile(
     from coopfile.access import approval
     from coopfile.find import approvals
 
-    directory, file = _project(path)
+    directory, file = located(path)
     assignments = tuple(f"{key}={_toml(value)}" for key, value in (overrides or {}).items())
     compiled = compile_project(Request(directory, file=file, identity=user, assignments=assignments))
     approval.require(compiled, approvals(os.environ))
@@ -67,7 +67,7 @@ def wrap(
     return [*_coop(), "run", *options, "--", *argv]
 
 
-def _project(path: str | os.PathLike[str] | None) -> tuple[str, str | None]:
+def located(path: str | os.PathLike[str] | None) -> tuple[str, str | None]:
     """Return the directory to look in, and the file if it is not the directory's own Coopfile."""
     if path is None:
         return ".", None

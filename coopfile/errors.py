@@ -18,6 +18,15 @@ class CoopError(Exception):
         self.remedy = remedy
 
 
+class SettingError(CoopError):
+    """This machine cannot give what item ``number`` of the setting ``key`` asks for."""
+
+    def __init__(self, message: str, remedy: str | None, key: str, number: int) -> None:
+        super().__init__(message, remedy)
+        self.key = key
+        self.number = number
+
+
 class UsageError(CoopError):
     """The command line asks for something that does not exist."""
 

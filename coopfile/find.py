@@ -10,7 +10,7 @@ import os
 import stat
 
 from coopfile.errors import CoopError
-from coopfile.native.placeholders import is_placeholder
+from coopfile.native.marks import is_placeholder
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -177,7 +177,10 @@ def _check_own_directories(root: str, environment: Mapping[str, str]) -> None:
 
 
 def _real_directory(directory: str) -> str:
-    real = os.path.realpath(directory)
+    try:
+        real = os.path.realpath(directory)
+    except FileNotFoundError:
+        raise CoopError("the current directory does not exist any more", "cd into one that does") from None
     if not os.path.isdir(real):
         raise CoopError(f"{directory} is not a directory")
     return real

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from coopfile.language.items import ImageReference, LocalImage
     from coopfile.plan.model import Plan
 
-SUFFIX = ".lock"
 VERSION = 1
 _HEAD = "# Written by coop: commit it. `coop rebuild --upgrade` renews it.\n"
 # A package's name or version, or a manager's: what images say of themselves is nobody's word.

@@ -1,9 +1,30 @@
-"""Files that are replaced as a whole or not at all."""
+"""Files that are read, and replaced, as a whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
+
+
+def read(path: str, most: int) -> bytes | None:
+    """Return what a file holds, of at most ``most`` bytes; None if there is none. Waits for no pipe's writer.
+
+    Raises OSError, for what is not a file, or is larger, too.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a file", path)
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most} bytes", path)
+    return data
 
 
 def write(path: str, content: bytes, mode: int | None = None) -> None:

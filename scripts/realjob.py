@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from coopfile.rootfs.platforms import of_machine
 from coopfile.rootfs.tree import fingerprint
 from tests.sandboxes import Project, Workshop
-from tests.unit.rootfs.images import LAYER, MadeImage, descriptor, index, layout_files, sha256
+from tests.unit.rootfs.images import MadeImage, index, layout_files
 
 SUITE = "bookworm"
 SUBJECT = "more-itertools"
@@ -133,10 +133,8 @@ def _timed(what: str, argv: Sequence[str], project: Project | None = None) -> st
 def _layout(archive: Path, place: Path) -> Path:
     """Write an OCI layout of one image with one layer."""
     image = MadeImage(str(of_machine(os.uname().machine)), User="", WorkingDir="", Env=[])
-    image.tar = archive.read_bytes()
-    image.layer = subprocess.run(["gzip", "-c", str(archive)], stdout=subprocess.PIPE, check=True).stdout
-    image.layers = [descriptor(image.layer, LAYER)]
-    image.config["rootfs"]["diff_ids"] = [sha256(image.tar)]
+    layer = subprocess.run(["gzip", "-c", str(archive)], stdout=subprocess.PIPE, check=True).stdout
+    image.hold(archive.read_bytes(), layer)
     for name, content in layout_files(index(image.entry(None)), image).items():
         path = place / name
         path.parent.mkdir(parents=True, exist_ok=True)

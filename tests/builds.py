@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.sandboxes import DEADLINE, Project, Result
 
 BUSYBOX = Path("/bin/busybox")
@@ -170,3 +172,11 @@ class Build:
         library = str(Path(self.actor.coop[-1]).parent / "lib")
         driver = [self.actor.coop[0], "-I", "-c", _DRIVER, library, json.dumps(asked)]
         return [*self.actor.prefix, *self.wrap, *driver]
+
+
+@pytest.fixture
+def build(project: Project) -> Build:
+    """Return a stage on an image of busybox."""
+    made = Build(project)
+    made.busybox()
+    return made

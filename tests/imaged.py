@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import tarfile
@@ -14,9 +13,40 @@ import pytest
 from coopfile.rootfs.platforms import of_machine
 from tests.sandboxes import Project
 from tests.unit.rootfs.fakeregistry import FakeRegistry
-from tests.unit.rootfs.images import LAYER, MadeImage, descriptor, sha256
+from tests.unit.rootfs.images import MadeImage
 
 BUSYBOX = Path("/bin/busybox")
+TOOLS = ("cat", "chmod", "env", "id", "ls", "mkdir", "mv", "rm", "sh", "touch", "true")
+
+
+def made(version: str) -> MadeImage:
+    """Return an image of busybox for this machine whose /etc/version tells it from others."""
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as tar:
+        for name, content in (
+            ("bin/busybox", BUSYBOX.read_bytes()),
+            ("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n"),
+            ("etc/version", version.encode()),
+        ):
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(content), 0o755
+            tar.addfile(member, io.BytesIO(content))
+        for tool in TOOLS:
+            member = tarfile.TarInfo(f"bin/{tool}")
+            member.type, member.linkname = tarfile.SYMTYPE, "busybox"
+            tar.addfile(member)
+    image = MadeImage(str(of_machine(os.uname().machine)), Env=["PATH=/opt/bin:/bin", "FROM_IMAGE=yes"])
+    image.hold(raw.getvalue())
+    return image
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    """Yield a registry on the loopback interface that holds version one of ``made``."""
+    found = FakeRegistry()
+    found.add(made("one"), "1")
+    yield found
+    found.close()
 
 
 @pytest.fixture
@@ -44,9 +74,7 @@ def imaged(project: Project) -> Iterator[Callable[..., Project]]:
                 member.type = tarfile.FIFOTYPE
                 tar.addfile(member)
         image = MadeImage(str(of_machine(os.uname().machine)))
-        image.tar, image.layer = raw.getvalue(), gzip.compress(raw.getvalue(), mtime=0)
-        image.layers = [descriptor(image.layer, LAYER)]
-        image.config["rootfs"]["diff_ids"] = [sha256(image.tar)]
+        image.hold(raw.getvalue())
         registry.add(image, "1")
         project.coopfile(f'base.image = "{registry.address}/team/app:1"\n')
         made = project.coop("init")

@@ -30,7 +30,8 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 NAMES = ("root", "user") if os.geteuid() == 0 else ("user",)
 DEADLINE = 60.0  # seconds that a command in a sandbox may take, on a busy machine
 _PREFIX = "coop-tests-"
-_FIRST_UID = 60100  # between the ranges that distributions give to people and to services
+# Between the ranges that distributions give to people and to services; two runs on one machine need two.
+_FIRST_UID = int(os.environ.get("TEST_FIRST_UID", "60100"))
 _NAMESPACES = ("unshare", "--user", "--map-root-user", "--pid", "--mount", "--net", "--fork", "true")
 
 
@@ -283,9 +284,7 @@ class Project:
                         stream.close()
             process.wait(DEADLINE)
             if not wait_gone(below):
-                for pid in alive(below):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
+                kill(*alive(below))
 
 
 def tree(root: Path) -> dict[str, tuple[Any, ...]]:
@@ -340,6 +339,13 @@ def alive(pids: Sequence[int]) -> list[int]:
     """Return those of some processes that are still there and not zombies."""
     everything = processes()
     return [pid for pid in pids if pid in everything and everything[pid][1] != "Z"]
+
+
+def kill(*pids: int) -> None:
+    """Kill some processes; those that have ended already do not matter."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def wait_gone(pids: Sequence[int], seconds: float = 10.0) -> bool:

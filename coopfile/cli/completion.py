@@ -16,11 +16,16 @@ EPILOG = """examples:
 """
 
 
+_SESSIONS = "coop ls -q 2>/dev/null"
+_BASH_SESSIONS = f'mapfile -t COMPREPLY < <(compgen -W "$({_SESSIONS})" -- "$cur")'
+_ZSH_SESSIONS = f'{{compadd -- ${{(f)"$({_SESSIONS})"}}}}'
+
+
 class Option(Record):
     """One option as shells complete it.
 
-    ``value`` is what follows it: None, ``word`` (nothing to offer), ``file`` or
-    ``directory``; ``choices`` are its possible values where those are few.
+    ``value`` is what follows it: None, ``word`` (nothing to offer), ``file``, ``directory`` or
+    ``session``; ``choices`` are its possible values where those are few.
     """
 
     flags: tuple[str, ...]
@@ -32,7 +37,8 @@ class Option(Record):
 class Verb(Record):
     """One verb: its options, the words its positional arguments may be, and what else they are.
 
-    ``rest`` is None, ``file``, or ``command`` for a verb that runs one.
+    ``rest`` is None, ``file``, or ``command`` for a verb that runs one; with ``sessions`` names of
+    sessions come first, or are all that comes.
     """
 
     name: str
@@ -40,6 +46,7 @@ class Verb(Record):
     options: tuple[Option, ...]
     words: tuple[str, ...]
     rest: str | None
+    sessions: bool = False
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +80,7 @@ def describe(parser: argparse.ArgumentParser) -> tuple[tuple[Option, ...], tuple
 
 def _verb(name: str, help: str, parser: argparse.ArgumentParser) -> Verb:
     words: list[str] = []
-    rest = None
+    rest, sessions = None, False
     for action in parser._actions:
         if action.option_strings:
             continue
@@ -83,7 +90,9 @@ def _verb(name: str, help: str, parser: argparse.ArgumentParser) -> Verb:
             rest = "command"
         elif _value(action) == "file":
             rest = rest or "file"
-    return Verb(name, help, _options(parser), tuple(words), rest)
+        elif _value(action) == "session":
+            sessions = True
+    return Verb(name, help, _options(parser), tuple(words), rest, sessions)
 
 
 def _options(parser: argparse.ArgumentParser) -> tuple[Option, ...]:
@@ -101,7 +110,8 @@ def _options(parser: argparse.ArgumentParser) -> tuple[Option, ...]:
 
 def _value(action: argparse.Action) -> str:
     name = str(action.metavar or action.dest).upper()
-    return {"DIR": "directory", "DIRECTORY": "directory", "FILE": "file", "OTHER": "file"}.get(name, "word")
+    kinds = {"DIR": "directory", "DIRECTORY": "directory", "FILE": "file", "OTHER": "file", "NAME": "session"}
+    return kinds.get(name, "word")
 
 
 def _flags(options: Iterable[Option]) -> str:
@@ -116,11 +126,13 @@ def bash(common: tuple[Option, ...], verbs: tuple[Verb, ...]) -> str:
         if option.value is not None:
             flags = values.setdefault(_bash_values(option), [])
             flags += [flag for flag in option.flags if flag not in flags]
+    # Those whose command comes after a session's name.
+    named = [verb.name for verb in verbs if verb.sessions and verb.rest == "command"]
     valued = sorted({flag for flags in values.values() for flag in flags})
     lines = [
         "# bash completion for coop; made by `coop completion bash`",
         "_coop() {",
-        "    local cur prev verb='' word i start=0 flags='' words='' rest=''",
+        "    local cur prev verb='' session='' word i start=0 flags='' words='' rest=''",
         "    COMPREPLY=()",
         "    cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}",
         "    # `=` is a word of its own here.",
@@ -132,7 +144,9 @@ def bash(common: tuple[Option, ...], verbs: tuple[Verb, ...]) -> str:
         f"        {'|'.join(valued)}) ((i++)); if [[ ${{COMP_WORDS[i]}} == = ]]; then ((i++)); fi ;;",
         "        --) start=$((i + 1)); break ;;",
         "        -*) ;;",
-        "        *) if [[ -z $verb ]]; then verb=$word; else start=$i; break; fi ;;",
+        "        *) if [[ -z $verb ]]; then verb=$word",
+        f"           elif [[ -z $session && $verb == @({'|'.join(named) or '-'}) ]]; then session=$word",
+        "           else start=$i; break; fi ;;",
         "        esac",
         "    done",
         "    case $verb in",
@@ -141,9 +155,11 @@ def bash(common: tuple[Option, ...], verbs: tuple[Verb, ...]) -> str:
     for verb in verbs:
         words = f" words='{' '.join(verb.words)}'" if verb.words else ""
         rest = f" rest={verb.rest}" if verb.rest else ""
+        rest = " rest=session" if verb.sessions and not verb.rest else rest
         lines.append(f"    {verb.name}) flags='{_flags(verb.options)}'{words}{rest} ;;")
     lines += [
         "    esac",
+        f"    if [[ -z $session && $verb == @({'|'.join(named) or '-'}) ]]; then rest=session; fi",
         "    if [[ $rest == command && $start -gt 0 ]]; then",
         '        if ((COMP_CWORD == start)); then mapfile -t COMPREPLY < <(compgen -c -- "$cur")',
         '        else mapfile -t COMPREPLY < <(compgen -f -- "$cur"); fi',
@@ -155,6 +171,7 @@ def bash(common: tuple[Option, ...], verbs: tuple[Verb, ...]) -> str:
         '    if [[ $cur == -* ]]; then COMPREPLY=($(compgen -W "$flags" -- "$cur"))',
         '    elif [[ $rest == file ]]; then mapfile -t COMPREPLY < <(compgen -f -- "$cur")',
         '    elif [[ $rest == command ]]; then mapfile -t COMPREPLY < <(compgen -c -- "$cur")',
+        f"    elif [[ $rest == session ]]; then {_BASH_SESSIONS}",
         '    else COMPREPLY=($(compgen -W "$words" -- "$cur")); fi',
         "}",
         "complete -o filenames -F _coop coop",
@@ -165,6 +182,8 @@ def bash(common: tuple[Option, ...], verbs: tuple[Verb, ...]) -> str:
 def _bash_values(option: Option) -> str:
     if option.choices:
         return f'COMPREPLY=($(compgen -W "{" ".join(option.choices)}" -- "$cur"))'
+    if option.value == "session":
+        return _BASH_SESSIONS
     kind = {"file": "-f", "directory": "-d"}.get(option.value or "")
     return f'mapfile -t COMPREPLY < <(compgen {kind} -- "$cur")' if kind else ":"
 
@@ -182,6 +201,8 @@ def zsh(common: tuple[Option, ...], verbs: tuple[Verb, ...]) -> str:
         specs = [spec for option in verb.options for spec in _zsh_option(option)]
         if verb.words:
             specs.append(f"'1:word:({' '.join(verb.words)})'")
+        if verb.sessions:
+            specs.append(f"'{'1' if verb.rest else '*'}:session:{_ZSH_SESSIONS}'")
         if verb.rest == "command":
             specs.append("'*::command:_normal'")
         elif verb.rest == "file":
@@ -197,7 +218,9 @@ def _zsh_option(option: Option) -> list[str]:
     if option.choices:
         value = f":value:({' '.join(option.choices)})"
     elif option.value is not None:
-        value = {"file": ":file:_files", "directory": ":directory:_files -/"}.get(option.value, ":value:")
+        kinds = {"file": ":file:_files", "directory": ":directory:_files -/"}
+        kinds["session"] = f":session:{_ZSH_SESSIONS}"
+        value = kinds.get(option.value, ":value:")
     return [
         _zsh_quote(f"{flag}{'=' if value and flag.startswith('--') else ''}[{help}]{value}")
         for flag in option.flags
@@ -223,6 +246,8 @@ def fish(common: tuple[Option, ...], verbs: tuple[Verb, ...]) -> str:
         lines += [_fish_option(seen, option) for option in verb.options]
         if verb.words:
             lines.append(f"complete -c coop -n {_fish_quote(seen)} -a {_fish_quote(' '.join(verb.words))}")
+        if verb.sessions:
+            lines.append(f"complete -c coop -n {_fish_quote(seen)} -a '({_SESSIONS})'")
         if verb.rest == "command":
             lines.append(
                 f"complete -c coop -n {_fish_quote(seen)} -a '(__fish_complete_subcommand --fcs-skip=3)'"
@@ -241,6 +266,8 @@ def _fish_option(condition: str, option: Option) -> str:
         parts.append(f"-xa {_fish_quote(' '.join(option.choices))}")
     elif option.value in ("file", "directory"):
         parts.append("-rF")
+    elif option.value == "session":
+        parts.append(f"-xa '({_SESSIONS})'")
     elif option.value is not None:
         parts.append("-x")
     return " ".join(parts)

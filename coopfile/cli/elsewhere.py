@@ -6,17 +6,15 @@ import os
 import sys
 
 from coopfile.cli.output import safe
-from coopfile.cli.run import guarded, say, tell_backend, this_host
+from coopfile.cli.run import say, tell_backend
 from coopfile.engines.choose import HOST, NATIVE, Choice, choose
-from coopfile.find import directories
-from coopfile.plan.bind import expand
+from coopfile.launching import place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from coopfile.cli.options import RunOptions
-    from coopfile.engines.run import Place
     from coopfile.errors import CoopError
     from coopfile.find import Project
     from coopfile.plan.bind import Weakening
@@ -42,7 +40,7 @@ def run_elsewhere(
 
     ``without`` holds back ends that do not work here, and why.
     """
-    where = place(plan, project)
+    where = place(plan, project, os.environ)
     choice = choose(plan, where.environment, without=without)
     if choice.name == NATIVE:
         from coopfile.cli.run import run_native
@@ -77,30 +75,10 @@ def run_elsewhere(
     return outcome.status
 
 
-def place(plan: Plan, project: Project) -> Place:
-    """Return where a project's plan is run."""
-    from coopfile.engines.call import own_environment
-    from coopfile.engines.run import Place
-
-    inputs, private = guarded(project)
-    host = this_host(project)
-    writable = [host.workspace, *(os.path.realpath(expand(path, host.home)) for path in plan.files.write)]
-    environment = own_environment(os.environ, writable)
-    own = directories(os.environ)
-    return Place(host, environment, inputs, private, own.state)
-
-
 def is_usual(weakening: Weakening, engine: Engine) -> bool:
     """Tell whether something is weaker in every container of an engine's, on whatever machine."""
     # An engine that filters no system calls at all is no usual one.
     return weakening.key in _ALWAYS and (weakening.key != "seccomp" or engine.seccomp)
-
-
-def native_is_impossible() -> bool:
-    """Tell whether this machine lacks something that the native back end cannot do without."""
-    from coopfile.native.probe import probe
-
-    return any(ability.needed and not ability.present for ability in probe())
 
 
 def _shows_progress(options: RunOptions) -> bool:

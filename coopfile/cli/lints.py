@@ -95,12 +95,11 @@ def _network(plan: Plan) -> _Found:
             'network.mode is "proxy" and network.allow is empty, so nothing can be reached',
             'name hosts in network.allow, or say network.mode = "none"',
         )
-    if network.publish and network.mode in ("none", "host"):
-        why = "nothing can reach it" if network.mode == "none" else "its ports are this machine's anyway"
+    if network.publish and network.mode == "host":
         yield (
             "network.publish",
             "unused",
-            f'network.publish has no effect while network.mode is "{network.mode}": {why}',
+            'network.publish has no effect while network.mode is "host": the ports are the machine\'s own',
             None,
         )
 

@@ -94,8 +94,8 @@ def settle(compiled: Compiled, *, upgrade: bool = False, frozen: bool = False) -
     lock is of another image, and with ``frozen`` when there is none.
     """
     from coopfile import lock
-    from coopfile.cli.elsewhere import place
     from coopfile.find import read_bounded
+    from coopfile.launching import place
     from coopfile.rootfs import fetch
 
     if upgrade and frozen:
@@ -124,7 +124,7 @@ def settle(compiled: Compiled, *, upgrade: bool = False, frozen: bool = False) -
         return Settled(path, before, before)
     if frozen:
         raise CoopError(f"{name} is missing, and --frozen writes none", "coop lock writes it; commit it")
-    after = Lock(named, fetch.resolve(image, place(plan, project).environment, project.root))
+    after = Lock(named, fetch.resolve(image, place(plan, project, os.environ).environment, project.root))
     if before is not None and (before.image, before.digest) == (after.image, after.digest):
         after = before
     return Settled(path, before, after)

@@ -6,14 +6,17 @@ import argparse
 import os
 
 from coopfile.cli import output
+from coopfile.cli.exec import check_name
 from coopfile.cli.options import request
 from coopfile.errors import CoopError
 from coopfile.find import directories
+from coopfile.plan.sessions import DEFAULT, session_id
 
 SUMMARY = "list what the proxy of this project's sandbox has blocked: when, and where it was to go"
 EPILOG = """examples:
   coop log
   coop log --last 20
+  coop log --session work
   coop log --json
 
 Of each run the first few hundred are kept, of earlier runs the last few thousand. Times are UTC.
@@ -22,6 +25,7 @@ Of each run the first few hundred are kept, of earlier runs the last few thousan
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
+    parser.add_argument("--session", metavar="NAME", default=DEFAULT, help="of a session, not of plain runs")
     parser.add_argument("--last", type=int, metavar="N", help="only the last N")
 
 
@@ -29,12 +33,12 @@ def main(options: argparse.Namespace) -> int:
     """Print what the session's files hold, the oldest first."""
     from coopfile.compiling import compile_project
     from coopfile.plan.reach import log_path
-    from coopfile.plan.sessions import session_id
     from coopfile.proxy import denials
 
+    check_name(options.session)
     compiled = compile_project(request(options))
     state = directories(os.environ).state
-    place = log_path(state, session_id(compiled.project.root, compiled.plan.access))
+    place = log_path(state, session_id(compiled.project.root, compiled.plan.access, options.session))
     try:
         found = denials.read(place)
     except OSError as error:

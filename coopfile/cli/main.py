@@ -18,6 +18,13 @@ VERBS = (
     "init",
     "rebuild",
     "run",
+    "shell",
+    "exec",
+    "ls",
+    "stop",
+    "diff",
+    "commit",
+    "reset",
     "plan",
     "check",
     "why",
@@ -33,7 +40,7 @@ VERBS = (
 )
 
 # `coop sandbox VERB` is another name of these.
-_OF_SANDBOX = ("status", "clean")
+_OF_SANDBOX = ("status", "reset", "clean")
 
 _ABOUT = "Run AI agents and any other untrusted command in the sandbox that a Coopfile describes."
 _EPILOG = """examples:
@@ -41,6 +48,7 @@ _EPILOG = """examples:
   coop plan                        show what the sandbox may have
   coop run -- make test            run a command in it
   coop run                         run the agent, or a shell
+  coop shell                       a shell in a sandbox that stays
   coop status                      what this machine can enforce
 
 `coop COMMAND --help` tells more.
@@ -89,9 +97,9 @@ def entry() -> NoReturn:
 
 def _open_streams() -> None:
     """Give the streams that the caller closed to /dev/null: there may be something to tell."""
-    from coopfile.native.runner import ensure_streams
+    from coopfile.native import streams
 
-    ensure_streams()
+    streams.ensure()
     sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
 
@@ -105,6 +113,14 @@ def _dispatch(arguments: list[str]) -> int:
             from coopfile.cli.run import execute
 
             return execute(quick)
+    if arguments[:1] == ["exec"]:
+        from coopfile.cli.options import quick_exec
+
+        asked = quick_exec(arguments[1:])
+        if asked is not None:
+            from coopfile.cli import exec as verb
+
+            return verb.execute(asked)
     if arguments[:1] == ["init"]:
         from coopfile.cli.options import quick_run
         from coopfile.cli.ready import tell_ready
@@ -122,12 +138,26 @@ def _with_argparse(arguments: list[str]) -> int:
     import importlib
 
     first = arguments[:1]
-    options = parser(first if first and first[0] in VERBS else VERBS).parse_args(arguments)
+    options = _parsed(parser(first if first and first[0] in VERBS else VERBS), arguments)
     if options.verb is None:
         raise UsageError("no command given", f"one of: {', '.join(VERBS)}; coop --help tells more")
     status = importlib.import_module(f"coopfile.cli.{options.verb}").main(options)
     assert isinstance(options, argparse.Namespace)
     return int(status)
+
+
+def _parsed(known: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
+    """Parse a command line. Of one of ``coop exec`` argparse does not see what begins with ``--``.
+
+    It would lose the ``--`` that stands behind a name, in a way that depends on Python's version.
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    if "exec" in arguments[:end]:
+        options = known.parse_args(arguments[:end])
+        if options.verb == "exec":
+            options.after = arguments[end:]
+            return options
+    return known.parse_args(arguments)
 
 
 def parser(names: Sequence[str] = VERBS) -> argparse.ArgumentParser:

@@ -1,12 +1,13 @@
-"""The command line's options, and the short way through them for a plain ``coop run``.
+"""The command line's options, and the short way through them for plain ``coop run`` and ``coop exec``.
 
-argparse is the authority; it costs 5 ms to import. ``quick_run`` understands what a
-``coop run`` usually looks like and gives up (None) on anything else, so that argparse
+argparse is the authority; it costs 5 ms to import. ``quick_run`` and ``quick_exec`` understand
+what a command line usually looks like and give up (None) on anything else, so that argparse
 decides. A test holds the two to the same answers.
 """
 
 from __future__ import annotations
 
+from coopfile.errors import UsageError
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -19,12 +20,15 @@ if TYPE_CHECKING:
 
 PLACES = ("direct", "group")
 
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}  # milliseconds
+
 
 class RunOptions(Record):
     """What ``coop run`` was asked.
 
-    ``timeout`` is as written; ``plan`` is a plan's JSON, to be used instead of the
-    project's; ``quiet`` and ``verbose`` are counts.
+    ``timeout`` and ``ttl`` are as written; ``plan`` is a plan's JSON, to be used instead of the
+    project's; ``session`` is the name of one to run in; ``publish`` tells whether ports are published;
+    ``quiet`` and ``verbose`` are counts.
     """
 
     command: tuple[str, ...] = ()
@@ -34,6 +38,40 @@ class RunOptions(Record):
     place: str = "direct"
     assignments: tuple[str, ...] = ()
     timeout: str | None = None
+    plan: str | None = None
+    session: str | None = None
+    ttl: str | None = None
+    publish: bool = True
+    quiet: int = 0
+    verbose: int = 0
+    json: bool = False
+    color: str = "auto"
+
+    @property
+    def compile_options(self) -> tuple[object, ...]:
+        """What a plan depends on, for the cache's key."""
+        return (self.file, self.identity, self.place, self.assignments, self.plan)
+
+
+class ExecOptions(Record):
+    """What ``coop exec`` and ``coop shell`` were asked.
+
+    ``inside`` is the directory to start in and ``variables`` are as written: ``NAME=VALUE``.
+    ``terminal`` says whether one may be used. The rest is as in ``RunOptions``.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    inside: str | None = None
+    variables: tuple[str, ...] = ()
+    timeout: str | None = None
+    ttl: str | None = None
+    terminal: bool = True
+    directory: str = "."
+    file: str | None = None
+    identity: str | None = None
+    place: str = "direct"
+    assignments: tuple[str, ...] = ()
     plan: str | None = None
     quiet: int = 0
     verbose: int = 0
@@ -46,52 +84,90 @@ class RunOptions(Record):
         return (self.file, self.identity, self.place, self.assignments, self.plan)
 
 
-_WITH_VALUE = {
-    "-C": "directory",
-    "--directory": "directory",
-    "-f": "file",
-    "--file": "file",
-    "--as": "identity",
+_COMMON = {"-C": "directory", "--directory": "directory", "-f": "file", "--file": "file", "--as": "identity"}
+_COUNTED = {"-q": "quiet", "-v": "verbose"}
+_OF_RUN = {
+    **_COMMON,
     "--timeout": "timeout",
     "--plan": "plan",
+    "--session": "session",
+    "--ttl": "ttl",
+    "--set": "assignments",
 }
+_OF_EXEC = {
+    **_COMMON,
+    "--timeout": "timeout",
+    "-w": "inside",
+    "--dir": "inside",
+    "--env": "variables",
+    "--set": "assignments",
+}
+_REPEATED = ("assignments", "variables")
 
 
 def quick_run(argv: Sequence[str]) -> RunOptions | None:
     """Parse the arguments after ``run`` if they are of the plainest form, else None."""
     named: dict[str, Any] = {}
-    assignments: list[str] = []
-    quiet = verbose = 0
-    position = 0
+    position = _options(argv, 0, _OF_RUN, named)
+    if position is None:
+        return None
+    return RunOptions(command=_command(argv, position), **named)
+
+
+def quick_exec(argv: Sequence[str]) -> ExecOptions | None:
+    """Parse the arguments after ``exec`` if they are of the plainest form, else None."""
+    named: dict[str, Any] = {}
+    position = _options(argv, 0, _OF_EXEC, named)
+    if position is None or position == len(argv) or argv[position] == "--":
+        return None
+    name = argv[position]
+    position = _options(argv, position + 1, _OF_EXEC, named)
+    if position is None:
+        return None
+    return ExecOptions(name, _command(argv, position), **named)
+
+
+def _options(argv: Sequence[str], position: int, known: dict[str, str], named: dict[str, Any]) -> int | None:
+    """Take in the options from a position on; return where they end, None for what is not plain."""
     while position < len(argv):
         word = argv[position]
-        if word == "--":
-            position += 1
+        if word == "--" or not word.startswith("-"):
             break
-        if not word.startswith("-"):
-            break
-        if word == "-q":
-            quiet += 1
-        elif word == "-v":
-            verbose += 1
-        elif word in _WITH_VALUE or word == "--set":
+        if word in _COUNTED:
+            named[_COUNTED[word]] = named.get(_COUNTED[word], 0) + 1
+        elif word in ("-T", "--no-terminal") and known is _OF_EXEC:
+            named["terminal"] = False
+        elif word in known:
             position += 1
             if position == len(argv) or argv[position].startswith("-"):
                 return None
-            if word == "--set":
-                assignments.append(argv[position])
-            else:
-                named[_WITH_VALUE[word]] = argv[position]
+            field = known[word]
+            value = argv[position]
+            named[field] = (*named.get(field, ()), value) if field in _REPEATED else value
         else:
             return None
         position += 1
-    return RunOptions(
-        command=tuple(argv[position:]),
-        assignments=tuple(assignments),
-        quiet=quiet,
-        verbose=verbose,
-        **named,
-    )
+    return position
+
+
+def _command(argv: Sequence[str], position: int) -> tuple[str, ...]:
+    return tuple(argv[position + 1 if argv[position : position + 1] == ["--"] else position :])
+
+
+def seconds(option: str, text: str) -> float:
+    """Return a time of the command line; the usual ones without the language. Raises UsageError."""
+    number = text.rstrip("hms")
+    factor = _UNITS.get(text[len(number) :])
+    if factor is not None and number.isascii() and number.isdigit() and len(number) < 5:
+        found = int(number) * factor
+        if 0 < found <= _UNITS["h"]:
+            return found / 1000
+    from coopfile.language.values import BadValue, Duration
+
+    try:
+        return int(Duration().parse(text)) / 1000
+    except BadValue as error:
+        raise UsageError(f"{option}: {error.message}", error.help) from None
 
 
 def add_common(parser: argparse.ArgumentParser, *, defaults: bool) -> None:
@@ -131,7 +207,7 @@ def add_common(parser: argparse.ArgumentParser, *, defaults: bool) -> None:
     )
 
 
-def request(options: argparse.Namespace | RunOptions) -> Request:
+def request(options: argparse.Namespace | RunOptions | ExecOptions) -> Request:
     """Return what is to be compiled."""
     from coopfile.compiling import Request
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def tell_ready(options: RunOptions) -> bool:
     """Say that the root file system is ready, if that is certain without compiling, asking or building."""
-    if options.command or options.timeout or options.plan:
+    if options.command or options.timeout or options.plan or options.session or options.ttl:
         return False  # not init's: argparse says so
     if not os.path.lexists(os.path.join(options.directory, options.file or "Coopfile")):
         return False  # init writes one, also below a project that has one
@@ -47,8 +47,9 @@ def _is_built(plan: Plan, project: Project, directory: str) -> bool:
         os.close(descriptor)
     store = Store(directory)
     used = store.root(project.root)
-    keys = tuple(os.path.basename(os.path.dirname(layer)) for layer in reversed(found.layers))
-    if used is None or used.stages != keys:
+    built = found.layers[1:] if found.committed else found.layers
+    keys = tuple(os.path.basename(os.path.dirname(layer)) for layer in reversed(built))
+    if used is None or used.stages != keys or found.unused:
         return False
     recorded = os.stat(store.root_path(project.root)).st_mtime_ns
     return project.lock is None or project.lock.stamp[3] <= recorded

@@ -87,8 +87,9 @@ def _parsed(options: argparse.Namespace) -> tuple[str, tuple[str, ...]]:
 
 def main(options: argparse.Namespace) -> int:
     """Compile, collect or read facts, and print the rendering."""
-    from coopfile.cli.run import check_access, require_approval
+    from coopfile.cli.run import require_approval
     from coopfile.compiling import compile_project
+    from coopfile.launching import check_access
 
     target, command = _parsed(options)
     if options.step != "run" and target not in ENGINES:
@@ -142,15 +143,14 @@ def _read(path: str) -> Facts:
 
 
 def _this_machine(target: str, plan: Plan, project: Project) -> Facts:
-    from coopfile.cli.elsewhere import place
-    from coopfile.cli.run import guarded, this_host
     from coopfile.engines.collect import facts
     from coopfile.find import directories
+    from coopfile.launching import guarded, place, this_host
 
-    inputs, private = guarded(project)
+    inputs, private = guarded(project, os.environ)
     masks = os.path.realpath(directories(os.environ).state) + "/masks"
-    engine = _engine(target, plan, place(plan, project).environment)
-    return facts(plan, this_host(project), engine, inputs=inputs, private=private, masks=masks)
+    engine = _engine(target, plan, place(plan, project, os.environ).environment)
+    return facts(plan, this_host(project, os.environ), engine, inputs=inputs, private=private, masks=masks)
 
 
 def _engine(target: str, plan: Plan, environment: Mapping[str, str]) -> Engine | None:

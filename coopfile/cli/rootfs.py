@@ -6,7 +6,6 @@ import os
 import sys
 
 from coopfile.cli import lock, output
-from coopfile.cli.elsewhere import place
 from coopfile.cli.failures import tell
 from coopfile.cli.options import RunOptions, request
 from coopfile.cli.progress import Rows, showing
@@ -16,6 +15,7 @@ from coopfile.compiling import compile_project
 from coopfile.engines.attend import SignalledError, unwinding
 from coopfile.errors import CoopError, UsageError
 from coopfile.find import directories, find
+from coopfile.launching import place
 from coopfile.native import building
 from coopfile.rootfs import base
 from coopfile.rootfs.build import StageError
@@ -81,7 +81,7 @@ def prepare(
             built = base.build(
                 plan,
                 store,
-                place(plan, compiled.project).environment,
+                place(plan, compiled.project, os.environ).environment,
                 progress,
                 project=compiled.project.root,
                 rebuild=rebuild,
@@ -99,7 +99,18 @@ def prepare(
         output.emit_json(_data(plan, built))
     elif not options.quiet:
         say(f"{settled.after.image} is ready")
+        _tell_unused(plan, store.directory, compiled.project.root)
     return 0
+
+
+def _tell_unused(plan: Plan, directory: str, project: str) -> None:
+    """Say that what was committed stands on what was there before, if that is so."""
+    found = base.find(plan, directory, project)
+    for descriptor in found.held:
+        os.close(descriptor)
+    if found.unused:
+        say("what sessions have committed stands on another root file system and is not in this one")
+        say("  coop reset drops it; it is there again when base, packages, setup and agent are as they were")
 
 
 def _shell_opener(compiled: Compiled, progress: Progress) -> Callable[[Step, StageError], None]:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 
-from coopfile.errors import CoopError, UsageError
-from coopfile.find import approvals, directories, find, home_directory
+from coopfile.cli.options import seconds
+from coopfile.errors import CoopError, SettingError, UsageError
+from coopfile.find import approvals, directories, find
+from coopfile.launching import check_access, log, native_is_impossible, prefers_native, prepare
 from coopfile.plan import cache
-from coopfile.plan.bind import PATH, Host, bind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
-    from coopfile.cli.options import RunOptions
+    from coopfile.cli.options import ExecOptions, RunOptions
     from coopfile.compiling import Compiled
     from coopfile.find import Project
     from coopfile.native.runner import Outcome, Prepared
@@ -28,13 +29,12 @@ EPILOG = """examples:
   coop run --timeout 10m -- pytest -q
   coop run --set network.mode=host -- curl https://example.org
   coop run --as signal:+15555550100 -- ls      with what that user may have
+  coop run --session work -- make test         in a sandbox that stays, for the next command
   coop run                                     agent.command, or a shell
 
 The exit status is the command's own; 124: the time ran out; 125: coop could not run it;
 126 and 127: the command could not be executed, or was not found.
 """
-
-_RUNNABLE = "owner, full and inner users"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +43,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument(
         "--timeout", metavar="TIME", help="end the command after this time, such as 90s or 10m"
+    )
+    parser.add_argument(
+        "--session", metavar="NAME", help="run it in the session NAME, which is started if need be"
+    )
+    parser.add_argument(
+        "--ttl", metavar="TIME", help="end a session that is started after so much time without a command"
+    )
+    parser.add_argument(
+        "--no-publish",
+        dest="publish",
+        action="store_false",
+        help="publish no ports, such as beside another run that has them",
     )
     parser.add_argument(
         "--plan",
@@ -66,11 +78,26 @@ def main(options: argparse.Namespace) -> int:
 
 def execute(options: RunOptions) -> int:
     """Compile or recall the plan, run the command, and return the exit status."""
-    timeout = None if options.timeout is None else _seconds(options.timeout)
+    timeout = None if options.timeout is None else seconds("--timeout", options.timeout)
     project = find(options.directory, options.file, os.environ)
     plan = recall(project, options)
+    if not options.publish:
+        plan = plan.replace(network=plan.network.replace(publish=()))
     check_access(plan)
-    if not _is_native(plan):
+    if options.session is not None:
+        from coopfile.cli.exec import check_name
+        from coopfile.cli.rejoin import rejoin
+
+        check_name(options.session)
+        status = rejoin(options, project, plan, timeout)
+        if status is not None:
+            return status
+        from coopfile.cli.sessions import run_in
+
+        return run_in(options, project, plan, timeout)
+    if options.ttl is not None:
+        raise UsageError("--ttl is of a session, and --session names none", "add --session NAME")
+    if not prefers_native(plan):
         from coopfile.cli.elsewhere import run_elsewhere
 
         return run_elsewhere(plan, project, options, timeout)
@@ -82,7 +109,7 @@ def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float
     from coopfile.native import kept, running
 
     try:
-        prepared = prepare(plan, project, tuple(options.command))
+        prepared = prepare(plan, project, os.environ, tuple(options.command))
         layout = prepared.layout
         announced = running.announce(directories(os.environ).state, layout.writable, layout.guarded)
         try:
@@ -90,23 +117,38 @@ def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float
             prepared = prepared.replace(weakenings=(*prepared.weakenings, *lost))
             if not options.quiet:
                 tell_backend("native (namespaces)")
-                _tell_weakenings(plan, prepared, options.verbose)
+                tell_weakenings(plan, prepared.weakenings, options.verbose)
+                for skipped in prepared.layout.skipped if options.verbose else ():
+                    say(f"skipped: {skipped}")
             if plan.network.mode == "proxy":
-                prepared = prepared.replace(log=_log(plan, project))
+                prepared = prepared.replace(log=log(plan, project, os.environ))
             outcome = _run(prepared, timeout)
         finally:
             running.leave(announced)
+    except SettingError as error:
+        raise _written(error, project, options) from None
     except CoopError as error:
         if plan.sandbox.backend == ("native",) and plan.sandbox.fallback == "refuse":
             raise
-        from coopfile.cli.elsewhere import native_is_impossible, run_elsewhere
-
         if not native_is_impossible():
             raise
+        from coopfile.cli.elsewhere import run_elsewhere
+
         return run_elsewhere(plan, project, options, timeout, without={"native": error})
     for note in outcome.notes:
         say(note)
     return outcome.status
+
+
+def _written(error: SettingError, project: Project, options: RunOptions) -> CoopError:
+    """Return an error of a setting with its place in the Coopfile, if the plan is of one."""
+    if options.plan is not None:
+        return error
+    from coopfile.cli.options import request
+    from coopfile.cli.written import explain
+    from coopfile.compiling import compile_project
+
+    return explain(error, compile_project(request(options), project=project))
 
 
 def _run(prepared: Prepared, timeout: float | None) -> Outcome:
@@ -127,15 +169,7 @@ def _run(prepared: Prepared, timeout: float | None) -> Outcome:
         return runner.run(prepared.replace(layout=layout), timeout=timeout)
 
 
-def _log(plan: Plan, project: Project) -> str:
-    """Return the file for what the proxy blocks."""
-    from coopfile.plan.reach import log_path
-    from coopfile.plan.sessions import session_id
-
-    return log_path(directories(os.environ).state, session_id(project.root, plan.access))
-
-
-def recall(project: Project, options: RunOptions) -> Plan:
+def recall(project: Project, options: RunOptions | ExecOptions) -> Plan:
     """Return the project's plan, from the cache if nothing it depends on has changed."""
     own = directories(os.environ)
     key = cache.key(project, options.compile_options, os.environ)
@@ -146,7 +180,7 @@ def recall(project: Project, options: RunOptions) -> Plan:
     return plan
 
 
-def _compiled(project: Project, options: RunOptions) -> Plan:
+def _compiled(project: Project, options: RunOptions | ExecOptions) -> Plan:
     from coopfile.cli.options import request
     from coopfile.compiling import compile_project
 
@@ -155,7 +189,7 @@ def _compiled(project: Project, options: RunOptions) -> Plan:
     return compiled.plan
 
 
-def _given(project: Project, options: RunOptions) -> Plan:
+def _given(project: Project, options: RunOptions | ExecOptions) -> Plan:
     """Return the plan on the command line: the caller's own word, as far as their ceiling goes."""
     from coopfile.compiling import hold_to_ceiling
     from coopfile.plan.canonical import from_json
@@ -190,75 +224,6 @@ def _is_granted(compiled: Compiled, needed: CoopError) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def prepare(plan: Plan, project: Project, command: tuple[str, ...]) -> Prepared:
-    """Bind a plan to this machine and lay it out for the native back end."""
-    from coopfile.native import runner
-
-    inputs, private = guarded(project)
-    launch = bind(plan, this_host(project), command)
-    if plan.base.image is None:
-        return runner.prepare(launch, inputs, private)
-    from coopfile.rootfs import base
-
-    found = base.find(plan, directories(os.environ).rootfs, project.root)
-    environment = {"PATH": PATH, **dict(found.environment), **launch.environment}
-    return runner.prepare(launch.replace(environment=environment), inputs, private, found.layers)
-
-
-def guarded(project: Project) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return real paths of what the plan was made of, and of coop's own state."""
-    own = directories(os.environ)
-    private = tuple(os.path.realpath(path) for path in (own.cache, own.state, own.data))
-    return (*project.inputs, os.path.realpath(own.config)), private
-
-
-def this_host(project: Project) -> Host:
-    """Return the facts of this machine that a launch depends on."""
-    home = os.path.realpath(home_directory(os.environ))
-    return Host(
-        uid=os.geteuid(),
-        gid=os.getegid(),
-        user=os.environ.get("USER") or "user",
-        home=home,
-        workspace=project.root,
-        directory=project.directory,
-        environment=os.environ,
-        shell="/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh",
-        started=int(time.time()),
-        data=os.path.realpath(directories(os.environ).data),
-    )
-
-
-def _seconds(text: str) -> float:
-    from coopfile.language.values import BadValue, Duration
-
-    try:
-        return int(Duration().parse(text)) / 1000
-    except BadValue as error:
-        raise UsageError(f"--timeout: {error.message}", error.help) from None
-
-
-def check_access(plan: Plan) -> None:
-    """Refuse a user whose trust does not let them run commands (design section 11)."""
-    if plan.access is None:
-        return
-    from coopfile.access.trust import may_run_commands
-
-    if not may_run_commands(plan.access):
-        who = plan.access.user or "an unknown user"
-        raise CoopError(
-            f"{who} has trust {plan.access.trust}, which may not run commands",
-            f"{_RUNNABLE} may; trust is set in [[users]], and lowered by --place group",
-        )
-
-
-def _is_native(plan: Plan) -> bool:
-    """Tell whether the native back end comes first, and may do what the plan says."""
-    from coopfile.native.suitable import refusal
-
-    return plan.sandbox.backend[0] in ("auto", "native") and sys.platform == "linux" and refusal(plan) is None
-
-
 def tell_backend(title: str) -> None:
     """Say what isolates the command: on a terminal with a sign, elsewhere in plain words."""
     sys.stderr.write(f"🔒 {title}\n" if sys.stderr.isatty() and _shows_signs() else f"coop: {title}\n")
@@ -269,19 +234,18 @@ def _shows_signs() -> bool:
     return (sys.stderr.encoding or "").lower().replace("-", "") == "utf8"
 
 
-def _tell_weakenings(plan: Plan, prepared: Prepared, verbose: int) -> None:
-    for weakening in (*prepared.weakenings, *_unkept(plan)):
+def tell_weakenings(plan: Plan, weakenings: Sequence[Weakening], verbose: int) -> None:
+    """Say what of the plan is not kept."""
+    for weakening in (*weakenings, *_unkept(plan)):
         say(f"weaker than the plan: {weakening.key}: {weakening.text}")
         if verbose and weakening.remedy:
             say(f"  to have it: {weakening.remedy}")
-    if verbose:
-        for skipped in prepared.layout.skipped:
-            say(f"skipped: {skipped}")
 
 
 def _unkept(plan: Plan) -> tuple[Weakening, ...]:
     """Return what was asked for and is not given; of what every plan has, `coop status` tells."""
-    if plan.session.commit == "never" and not (plan.session.caches or plan.network.publish):
+    unmapped = plan.network.publish and plan.network.mode == "host"
+    if plan.session.commit == "never" and not (plan.session.caches or unmapped):
         return ()
     from coopfile.plan.promises import unkept
 

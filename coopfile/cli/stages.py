@@ -29,13 +29,17 @@ class Wanted(Record):
 
 
 class RootFileSystem(Record):
-    """The state of a plan's root file system, why it is not built, and its stages, the image first."""
+    """The state of a plan's root file system, why it is not built, and its stages, the image first.
+
+    ``unused`` tells that what sessions have committed stands on another one.
+    """
 
     image: str
     state: str
     why: str
     remedy: str | None
     stages: tuple[Wanted, ...]
+    unused: bool = False
 
 
 class Holdings(Record):
@@ -54,8 +58,11 @@ def root_file_system(plan: Plan, project: Project, directory: str) -> RootFileSy
     store = Store(directory)
     root = store.root(project.root)
     state, why, remedy = BUILT, "", None
+    committed, unused = None, False
     try:
-        for descriptor in base.find(plan, directory, project.root).held:
+        base_found = base.find(plan, directory, project.root)
+        committed, unused = base_found.committed, base_found.unused
+        for descriptor in base_found.held:
             os.close(descriptor)
     except CoopError as error:
         state, why, remedy = NOT_BUILT if root is None else CHANGED, error.message, error.remedy
@@ -65,7 +72,9 @@ def root_file_system(plan: Plan, project: Project, directory: str) -> RootFileSy
         links = ()  # not locked, which is what ``why`` says
     found = ((link, store.stage(link.key)) for link in links)
     stages = tuple(Wanted(link.kind, link.key, stage.size if stage else None) for link, stage in found)
-    return RootFileSystem(str(plan.base.image), state, why, remedy, stages)
+    if committed is not None and (top := store.stage(committed)) is not None:
+        stages += (Wanted(top.kind, top.key, top.size),)
+    return RootFileSystem(str(plan.base.image), state, why, remedy, stages, unused)
 
 
 def holdings(directory: str) -> Holdings:
@@ -88,6 +97,8 @@ def lines(found: RootFileSystem | None, store: Holdings, color: bool) -> list[st
         for stage in found.stages:
             size = "missing" if stage.size is None else megabytes(stage.size)
             shown.append(f"    {stage.kind:<18} {size:>12}")
+        if found.unused:
+            shown.append("    committed          not used: it stands on another base; coop reset drops it")
     downloads = f", {megabytes(store.downloads)} of downloads" if store.downloads else ""
     held = f"{megabytes(store.size)} in {store.stages} stages{downloads}" if store.stages else "empty"
     return [*shown, f"store  {output.safe(store.directory)}: {held}"]
@@ -103,6 +114,7 @@ def data(found: RootFileSystem | None, store: Holdings) -> dict[str, object]:
             "why": found.why or None,
             "remedy": found.remedy,
             "stages": [{name: getattr(stage, name) for name in Wanted._fields} for stage in found.stages],
+            "unused_commits": found.unused,
         },
         "store": {name: getattr(store, name) for name in Holdings._fields},
     }

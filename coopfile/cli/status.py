@@ -7,14 +7,13 @@ import os
 import sys
 
 from coopfile.cli import output, stages
-from coopfile.cli.elsewhere import place
 from coopfile.cli.options import request
-from coopfile.cli.run import prepare
 from coopfile.engines.choose import NATIVE, Choice, Tried, known, look, wanted
-from coopfile.engines.run import Place
-from coopfile.engines.run import prepare as prepare_container
+from coopfile.engines.making import Place
+from coopfile.engines.making import preview as prepare_container
 from coopfile.errors import CoopError
 from coopfile.find import Project, directories
+from coopfile.launching import place, prepare
 from coopfile.native.limits import KEYS
 from coopfile.native.network import UnusableError
 from coopfile.native.probe import Ability, internet, probe
@@ -23,6 +22,7 @@ from coopfile.plan.model import Plan
 from coopfile.plan.promises import unkept
 from coopfile.plan.sessions import session_id
 from coopfile.record import Record
+from coopfile.session import store, sweep
 
 SUMMARY = "show what can enforce the plan here, what it cannot enforce, and what is built for it"
 EPILOG = """examples:
@@ -68,7 +68,7 @@ def main(options: argparse.Namespace) -> int:
     plan, project = compiled.plan, compiled.project
     taken = wanted(plan)
     names = sorted({*known(), *taken}, key=lambda name: (name not in taken, _place(name, taken)))
-    where = place(plan, project)
+    where = place(plan, project, os.environ)
     backends = [
         _examine(tried, tried.name in taken, plan, project, where)
         for tried in look(plan, names, where.environment)
@@ -77,12 +77,14 @@ def main(options: argparse.Namespace) -> int:
     on_host = chosen is None and plan.sandbox.fallback == "host"
     directory = directories(os.environ).rootfs
     root = stages.root_file_system(plan, project, directory) if NATIVE in taken else None
-    store = stages.holdings(directory)
+    held = stages.holdings(directory)
     if options.json:
-        output.emit_json({**_data_of_all(backends, chosen, on_host), **stages.data(root, store)})
+        sessions = [{"name": name, "running": runs} for name, runs in _sessions(project)]
+        data = {**_data_of_all(backends, chosen, on_host), **stages.data(root, held), "sessions": sessions}
+        output.emit_json(data)
     else:
         color = output.wants_color(options.color, sys.stdout)
-        shown = [*_lines(backends, chosen, on_host, color), "", *stages.lines(root, store, color)]
+        shown = [*_lines(backends, chosen, on_host, color), "", *stages.lines(root, held, color)]
         output.emit("\n".join(shown + _own_lines(plan, project)))
     return 0 if chosen or on_host else 1
 
@@ -116,7 +118,7 @@ def _native(backend: Backend, plan: Plan, project: Project) -> Backend:
     if backend.choice is None:
         return backend
     try:
-        prepared = prepare(plan, project, ("true",))
+        prepared = prepare(plan, project, os.environ, ("true",))
     except UnusableError as error:
         return backend.replace(choice=None, why=f"network.mode: {error.message}", remedy=error.remedy)
     connected = internet(prepared.layout.writable, needed=plan.network.mode == "veth")
@@ -148,10 +150,22 @@ def _lines(backends: list[Backend], chosen: Backend | None, on_host: bool, color
 def _own_lines(plan: Plan, project: Project) -> list[str]:
     own = directories(os.environ)
     kept = f"{own.data}/sessions/{session_id(project.root, plan.access)}"
+    sessions = [f"{name} ({'running' if runs else 'stopped'})" for name, runs in _sessions(project)]
     return [
+        *([f"sessions  {', '.join(sessions)}: coop ls tells more"] if sessions else []),
         f"kept   {output.safe(kept)}, of any size: coop rm removes it",
         f"state  {output.safe(own.state)}, cache {output.safe(own.cache)}",
     ]
+
+
+def _sessions(project: Project) -> list[tuple[str, bool]]:
+    """Return the project's sessions, and which of them run."""
+    data = os.path.realpath(directories(os.environ).data)
+    return sorted(
+        (known.state.name, sweep.runs(known.directory, known.state))
+        for known in store.known(data)
+        if known.state is not None and known.root == project.root
+    )
 
 
 def _backend_lines(backend: Backend, chosen: bool, color: bool) -> list[str]:

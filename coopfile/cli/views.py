@@ -35,10 +35,10 @@ def show(options: Namespace) -> None:
         changes = compare(_other(options), compiled.plan)
         _print(options, [_change(change) for change in changes], _described(options, changes))
     elif options.operations:
-        from coopfile.cli.run import prepare
+        from coopfile.launching import prepare
         from coopfile.native.describe import operations
 
-        lines = list(operations(prepare(compiled.plan, compiled.project, ())))
+        lines = list(operations(prepare(compiled.plan, compiled.project, os.environ, ())))
         _print(options, lines, "\n".join(map(output.safe, lines)))
     elif options.explain:
         _print(options, _origins(compiled), _explained(compiled, options.verbose))

@@ -42,6 +42,7 @@ _TRUSTED = (
     "XDG_RUNTIME_DIR",
 )
 _ADDRESSES = ("CONTAINER_HOST", "DOCKER_HOST")
+REACHED_BY = ("HOME", "PATH", *_TRUSTED)  # the variables that tell which engine is meant, and where it is
 # What engines read: the variable that says below which directory, else which one of the home's it is, and
 # what there. HOME_PROTECT guards those of the home where `files.write` holds them.
 _CONFIGURATION = (
@@ -139,7 +140,7 @@ class Output:
     def read(self, most: int) -> bytes:
         """Return some bytes, at most so many; none at the end."""
         left = max(self._deadline - time.monotonic(), 0.0)
-        if not select.select([self._descriptor], [], [], left)[0]:
+        if not readable(self._descriptor, left):
             raise self._late
         return os.read(self._descriptor, most)
 
@@ -201,8 +202,7 @@ class Call:
         pending = b""
         try:
             while True:
-                ready, _, _ = select.select([stream], [], [], max(deadline - time.monotonic(), 0.0))
-                if not ready:
+                if not readable(stream.fileno(), max(deadline - time.monotonic(), 0.0)):
                     raise self._silent(seconds)
                 chunk = os.read(stream.fileno(), 1 << 16)
                 *whole, pending = (pending + (chunk or b"\n" * bool(pending))).split(b"\n")
@@ -308,3 +308,19 @@ def shown(said: str) -> str:
     """Return the end of what an engine said, where the reason is, in one line."""
     text = " ".join(line.strip() for line in said.strip().splitlines() if line.strip())
     return text[-MOST_SHOWN:] or "it gave no reason"
+
+
+def readable(descriptor: int, seconds: float | None) -> bool:
+    """Wait until something can be read, or the end; tell whether it can within so many seconds."""
+    waiting = select.poll()  # select(2) takes no descriptor from 1024 on
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(None if seconds is None else seconds * 1000))
+
+
+def is_text(text: str) -> bool:
+    """Tell whether a text has no byte that was not UTF-8 (a lone surrogate, PEP 383)."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -9,8 +9,8 @@ import sys
 from coopfile.errors import CoopError
 from coopfile.native import layout
 from coopfile.native.layout import hidden, present
+from coopfile.native.marks import is_placeholder
 from coopfile.native.operations import Directory, Symlink, Tool, Write
-from coopfile.native.placeholders import is_placeholder
 from coopfile.native.sources import open_source
 from coopfile.plan.bind import bind, fences
 from coopfile.record import Record

@@ -18,12 +18,12 @@ from coopfile.engines.call import EngineError, ask
 from coopfile.engines.processes import started
 from coopfile.engines.timeouts import QUICK, REMOVAL, REMOVAL_GOES_ON
 from coopfile.record import Record
-from coopfile.render import docker
-from coopfile.render.container import LABEL_MANAGED, LABEL_OWNER
+from coopfile.render import apple, docker
+from coopfile.render.container import LABEL_MANAGED, LABEL_OWNER, LABEL_SESSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from coopfile.render.facts import Engine
 
@@ -108,7 +108,7 @@ def _guard(
         release()
     _tell(tell, removed)
     if not removed or doubt:
-        _go_on(engine, environment, owner, release)
+        go_on(engine, environment, owner, release, sure=not doubt)
         release()
 
 
@@ -128,12 +128,17 @@ def _tell(descriptor: int, removed: bool) -> None:
         pass  # nobody is left to hear it
 
 
-def _go_on(engine: Engine, environment: Mapping[str, str], owner: str, release: Callable[[], None]) -> None:
-    """Try again for a while, and some more after a success: what was asked for may come late."""
+def go_on(
+    engine: Engine, environment: Mapping[str, str], owner: str, release: Callable[[], None], *, sure: bool
+) -> None:
+    """Try again for a while to remove what is left, and ``release`` when it is removed.
+
+    If it is not ``sure`` that nothing more comes, for an engine did not answer, some more after that.
+    """
     end = time.monotonic() + REMOVAL_GOES_ON
     pauses = list(_PAUSES)
     successes = 0
-    while successes < len(_PAUSES) and time.monotonic() < end:
+    while successes < (1 if sure else len(_PAUSES)) and time.monotonic() < end:
         time.sleep(pauses.pop(0) if len(pauses) > 1 else pauses[0])
         if _removed(engine, environment, owner):
             successes += 1
@@ -159,8 +164,9 @@ class Owner(Record):
         return ".".join(getattr(self, name) for name in self._fields)
 
 
-def this_owner() -> Owner:
-    """Return what is known of this process; "" for what the system does not tell."""
+def this_owner(pid: int | None = None) -> Owner:
+    """Return what is known of this process, or a child of its; "" for what the system does not tell."""
+    pid = os.getpid() if pid is None else pid
     machine = _read("/etc/machine-id").strip()
     try:
         namespace = "".join(filter(str.isdigit, os.readlink("/proc/self/ns/pid")))
@@ -172,14 +178,14 @@ def this_owner() -> Owner:
         machine=hashlib.sha256(f"coop {machine}".encode()).hexdigest()[:12] if machine else "",
         boot=_read("/proc/sys/kernel/random/boot_id").strip().replace("-", "")[:12],
         namespace=namespace,
-        pid=str(os.getpid()),
-        started=started(os.getpid()),
+        pid=str(pid),
+        started=started(pid),
     )
 
 
-def owner_label(token: str) -> str:
-    """Return what labels the containers of this process; ``token`` is random."""
-    return f"{this_owner().label}.{token}"
+def owner_label(token: str, pid: int | None = None) -> str:
+    """Return what labels the containers of this process, or of another; ``token`` is random."""
+    return f"{this_owner(pid).label}.{token}"
 
 
 def abandoned(label: str, running: bool) -> bool:
@@ -200,53 +206,99 @@ def abandoned(label: str, running: bool) -> bool:
     return owner.machine == here.machine != "" and "" not in (owner.boot, here.boot) and not running
 
 
+class Listed(Record):
+    """A container as its engine lists it: its labels of ours, "" for those that it has not."""
+
+    id: str
+    owner: str
+    session: str
+    running: bool
+
+
 def remove_all(engine: Engine, environment: Mapping[str, str], owner: str) -> None:
     """Remove every container that a label says is ours; raises EngineError if one is left."""
-    condition = f"label={LABEL_OWNER}={owner}"
     last = None
     for pause in (0.2, 0.5, 1.0):
-        found = _list(engine, environment, condition, "{{.ID}}", REMOVAL)
-        answers = [_remove(engine, environment, identifier) for identifier in found]
+        found = [item.id for item in listed(engine, environment, REMOVAL, LABEL_OWNER, owner)]
+        answers = [remove(engine, environment, identifier) for identifier in found]
         if all(answers):
             return
         last = found[answers.index(False)]
         time.sleep(pause)  # somebody else may be removing it right now
-    if _list(engine, environment, condition, "{{.ID}}", REMOVAL):
+    if listed(engine, environment, REMOVAL, LABEL_OWNER, owner):
         raise EngineError(f"the container {last} cannot be removed", None, (engine.program, "rm"))
 
 
-def sweep(engine: Engine, environment: Mapping[str, str]) -> None:
-    """Remove the containers of runs whose process is dead: a machine, or everything, was killed."""
-    label = '(.Label "%s")' if engine.name == "docker" else '(index .Labels "%s")'
+def sweep(engine: Engine, environment: Mapping[str, str], *, dry_run: bool = False) -> tuple[Listed, ...]:
+    """Remove the containers whose owner is dead: a machine, or everything, was killed; return them."""
+    found = [
+        item
+        for item in listed(engine, environment, QUICK, LABEL_MANAGED, "true")
+        if abandoned(item.owner, item.running)
+    ]
+    return tuple(item for item in found if dry_run or remove(engine, environment, item.id))
+
+
+def listed(
+    engine: Engine, environment: Mapping[str, str], seconds: float, label: str, value: str
+) -> tuple[Listed, ...]:
+    """Return every container that has a label with a value. Raises EngineError."""
+    if engine.name == "apple":
+        return tuple(_listed_by_apple(engine, environment, seconds, label, value))
+    word = '{{json (.Label "%s")}}' if engine.name == "docker" else '{{json (index .Labels "%s")}}'
     # As JSON: a label may hold a line that looks like another container's.
-    template = "{{.ID}} {{json " + label % LABEL_OWNER + "}} {{.State}}"
-    for line in _list(engine, environment, f"label={LABEL_MANAGED}=true", template, QUICK):
-        identifier, _, rest = line.partition(" ")
+    template = " ".join(("{{.ID}}", word % LABEL_OWNER, word % LABEL_SESSION, "{{.State}}"))
+    condition = ("--filter", f"label={label}={value}", "--format", template)
+    argv = (engine.program, "ps", "--all", "--no-trunc", *condition)
+    found = (_line(line) for line in _answered(argv, environment, seconds).split("\n"))
+    return tuple(item for item in found if item is not None)
+
+
+def _line(line: str) -> Listed | None:
+    identifier, _, rest = line.partition(" ")
+    if not _ID.fullmatch(identifier):
+        return None
+    labels = []
+    for _ in range(2):
         try:
-            owner, end = json.JSONDecoder().raw_decode(rest)
+            value, end = json.JSONDecoder().raw_decode(rest)
         except ValueError:
-            continue
-        if not (isinstance(owner, str) and _ID.fullmatch(identifier)):
-            continue
-        state = rest[end:].strip()
-        # One word from Docker; more from Podman, such as "Exited (0) 2 minutes ago".
-        if abandoned(owner, state.partition(" ")[0].lower() not in _AT_REST):
-            _remove(engine, environment, identifier)
+            return None
+        labels.append(value if isinstance(value, str) else "")
+        rest = rest[end:].strip()
+    owner, session = labels
+    # One word from Docker; more from Podman, such as "Exited (0) 2 minutes ago".
+    return Listed(identifier, owner, session, rest.partition(" ")[0].lower() not in _AT_REST)
 
 
-def _list(
-    engine: Engine, environment: Mapping[str, str], condition: str, template: str, seconds: float
-) -> list[str]:
-    argv = (engine.program, "ps", "--all", "--no-trunc", "--filter", condition, "--format", template)
+def _listed_by_apple(
+    engine: Engine, environment: Mapping[str, str], seconds: float, label: str, value: str
+) -> Iterator[Listed]:
+    """Yield containers from JSON: ManagedContainer.swift of apple/container 1.2.2, and 0.x before it."""
+    argv = apple.listing(engine)
+    try:
+        found = json.loads(_answered(argv, environment, seconds))
+        for item in found:
+            labels = item["configuration"].get("labels") or {}
+            state = item["status"]["state"] if isinstance(item["status"], dict) else item["status"]
+            if labels.get(label) == value:
+                owner, session = (str(labels.get(name, "")) for name in (LABEL_OWNER, LABEL_SESSION))
+                yield Listed(str(item["configuration"]["id"]), owner, session, state != "stopped")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise EngineError("containers cannot be listed: its JSON is not understood", None, argv) from None
+
+
+def _answered(argv: tuple[str, ...], environment: Mapping[str, str], seconds: float) -> str:
     answer = ask(argv, seconds, environment)
     if answer.status != 0:
         raise EngineError("containers cannot be listed", None, argv, answer.said)
-    return answer.out.split("\n")[:-1]
+    return answer.out
 
 
-def _remove(engine: Engine, environment: Mapping[str, str], identifier: str) -> bool:
+def remove(engine: Engine, environment: Mapping[str, str], identifier: str) -> bool:
     """Remove a container; tell whether the engine says that it did."""
-    return ask(docker.remove(engine, identifier), REMOVAL, environment).status == 0
+    of = apple.remove if engine.name == "apple" else docker.remove
+    return ask(of(engine, identifier), REMOVAL, environment).status == 0
 
 
 def _read(path: str) -> str:

@@ -8,8 +8,8 @@ import sys
 
 from coopfile.engines.attend import attend
 from coopfile.engines.processes import children
-from coopfile.native import syscalls
-from coopfile.native.runner import TIMED_OUT, Outcome, ensure_streams
+from coopfile.native import streams, syscalls
+from coopfile.native.runner import TIMED_OUT, Outcome
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def run(
     Signals that the caller gets are passed on. At the end of ``timeout`` seconds the
     command is asked to end; after a grace period it is killed with all that it started.
     """
-    ensure_streams()
+    streams.ensure()
     os.chdir(directory)
     if sys.platform == "linux":
         # What outlives its parent becomes a child of this process, where it can be found.

@@ -15,6 +15,7 @@ from coopfile.engines.timeouts import BUILD, IMPORT, PULL
 from coopfile.errors import CoopError
 from coopfile.language.items import LocalImage
 from coopfile.plan.model import is_built
+from coopfile.record import Record
 from coopfile.render import docker
 from coopfile.render.images import on_engine, reference, tools_archive
 from coopfile.render.stages import stages
@@ -37,6 +38,17 @@ _CONFIGURATION = re.compile(r"[0-9a-f]{64}\.json", re.ASCII)
 _LARGEST_CONFIGURATION = 4 << 20  # bytes
 
 
+class _Task(Record):
+    """What is to be had where, as in ``ensure``."""
+
+    plan: Plan
+    engine: Engine
+    project: str
+    environment: Mapping[str, str]
+    tell: Callable[[str], None]
+    show: Callable[[str], None] | None
+
+
 def ensure(
     plan: Plan,
     engine: Engine,
@@ -54,10 +66,11 @@ def ensure(
     image = reference(plan, tools)
     if exists(engine, image, environment):
         return image
+    task = _Task(plan, engine, project, environment, tell, show)
     if is_built(plan):
-        _build(plan, engine, project, image, environment, tell, show)
+        _build(task, image)
     elif plan.base.image is not None:
-        _get(plan, engine, project, image, environment, tell, show)
+        _get(task, image)
     else:
         what = "the image of the host's tools cannot be made"
         archive = tools_archive(tools)
@@ -71,57 +84,36 @@ def exists(engine: Engine, image: str, environment: Mapping[str, str]) -> bool:
     return ask(argv, environment=environment).status == 0
 
 
-def _get(
-    plan: Plan,
-    engine: Engine,
-    project: str,
-    image: str,
-    environment: Mapping[str, str],
-    tell: Callable[[str], None],
-    show: Callable[[str], None] | None,
-) -> None:
+def _get(task: _Task, image: str) -> None:
     """Fetch the plan's own image, which is called ``image`` there."""
-    wanted = plan.base.image
+    wanted = task.plan.base.image
     if isinstance(wanted, LocalImage):
         from coopfile.engines.load import load
 
-        tell(f"loading {wanted}")
-        load(engine, wanted, image, environment, project)
+        task.tell(f"loading {wanted}")
+        load(task.engine, wanted, image, task.environment, task.project)
     else:
-        _pull(engine, image, environment, tell, show)
+        _pull(task, image)
 
 
-def _pull(
-    engine: Engine,
-    image: str,
-    environment: Mapping[str, str],
-    tell: Callable[[str], None],
-    show: Callable[[str], None] | None,
-) -> None:
-    tell(f"pulling {image}")
-    argv = (engine.program, "pull", image)
-    status, said = Call(argv, environment, merged=True).follow(PULL, show)
+def _pull(task: _Task, image: str) -> None:
+    task.tell(f"pulling {image}")
+    argv = (task.engine.program, "pull", image)
+    status, said = Call(argv, task.environment, merged=True).follow(PULL, task.show)
     if status != 0:
         raise EngineError(
             f"{image} cannot be pulled: {shown(_reason(said))}",
-            f"is the name right, and the registry within reach? try: {engine.name} pull {image}",
+            f"is the name right, and the registry within reach? try: {task.engine.name} pull {image}",
             argv,
             "\n".join(said),
         )
 
 
-def _build(
-    plan: Plan,
-    engine: Engine,
-    project: str,
-    image: str,
-    environment: Mapping[str, str],
-    tell: Callable[[str], None],
-    show: Callable[[str], None] | None,
-) -> None:
+def _build(task: _Task, image: str) -> None:
     """Build the image of a plan with packages, set-up or an agent."""
     from coopfile.render.dockerfile import dockerfile
 
+    plan, engine, environment, show = task.plan, task.engine, task.environment, task.show
     known = on_engine(plan)
     text = dockerfile(known)
     if plan.setup.network not in ("none", "host"):
@@ -139,9 +131,9 @@ def _build(
         )
     base = str(known.base.image)
     if not exists(engine, base, environment):
-        _get(plan, engine, project, base, environment, tell, show)
+        _get(task, base)
     _refuse_triggers(engine, base, environment)
-    tell(f"building {image} (once; it is kept)")
+    task.tell(f"building {image} (once; it is kept)")
     *argv, context = docker.build(engine, image, plan.setup.network)
     argv += [*_limits(plan, engine), context]
     with _file(text) as given:

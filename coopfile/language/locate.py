@@ -104,7 +104,7 @@ def locate(text: str) -> Located:
     )
 
 
-class _Stop(Exception):  # noqa: N818 - not an error: a syntax error is the parser's to report
+class _Stop(Exception):  # not an error: a syntax error is the parser's to report
     pass
 
 

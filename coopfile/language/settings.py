@@ -227,7 +227,8 @@ SETTINGS: tuple[Setting, ...] = (
         "never",
         REPLACE,
         wider.Ranked("never", "ask", "auto"),
-        "Whether tools installed during a session are kept when it ends.",
+        "Whether what a session has installed on an image is kept when coop stop, or a Python program, ends "
+        "it, for the project's later runs. ask: asks on a terminal. auto: keeps it if it looks like that.",
         '"ask"',
     ),
     _strings(

@@ -30,7 +30,7 @@ class Problem(Record):
     at_key: bool = False
 
 
-class BadValue(Exception):  # noqa: N818 - it says what is bad; CoopErrors say "error"
+class BadValue(Exception):  # it says what is bad; CoopErrors say "error"
     """A value that its type refuses, for one reason or, in a list or table, for several."""
 
     def __init__(

@@ -12,8 +12,8 @@ import stat
 
 from coopfile.errors import CoopError
 from coopfile.native import runner, syscalls
-from coopfile.native.layered import EVERYTHING, RESOLV_CONF, OverlayRoot, names
-from coopfile.native.layout import NAMES, Layout, devices, kernels_own
+from coopfile.native.layered import EVERYTHING, OWN_FILES, OverlayRoot, names
+from coopfile.native.layout import Layout, devices, kernels_own
 from coopfile.native.operations import Bind, Operation, Scratch, Write
 from coopfile.native.runner import Outcome
 from coopfile.plan.bind import PATH, Host, Launch
@@ -100,7 +100,7 @@ def finish(upper: str) -> None:
     os.chmod(upper, stat.S_IMODE(os.lstat(upper).st_mode) | 0o700)
     root = os.open(upper, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for path in (*NAMES, RESOLV_CONF):
+        for path in OWN_FILES:
             _take_out(root, path)
         _take_out(root, _POLICY, _POLICY_TEXT.encode())
         _strip(root, 0)

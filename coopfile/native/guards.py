@@ -14,7 +14,7 @@ import stat
 
 from coopfile.errors import CoopError
 from coopfile.native import syscalls
-from coopfile.native.placeholders import is_placeholder
+from coopfile.native.marks import is_placeholder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

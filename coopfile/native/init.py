@@ -6,24 +6,27 @@ than the command has, and cannot be traced by it.
 
 from __future__ import annotations
 
-import fcntl
 import os
 
 from coopfile.errors import CoopError
-from coopfile.native import landlock, namespaces, report, seccomp, signals, syscalls
+from coopfile.native import landlock, namespaces, report, seccomp, signals, streams, syscalls, title
 from coopfile.native.cgroups import enter, open_own
+from coopfile.native.spawn import spawn
 from coopfile.native.tree import build
-from coopfile.plan.hosttools import DEVICES
 from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from collections.abc import Sequence
+    from typing import Any, NoReturn
 
     from coopfile.native.layout import Layout
     from coopfile.native.limits import Enforcement
     from coopfile.native.network import Link
     from coopfile.native.proxied import Gate
+    from coopfile.native.pty import Wanted
+    from coopfile.native.publishing import Publication
+    from coopfile.native.serve import Serving
     from coopfile.plan.bind import Launch
 
 FAILED = 125
@@ -40,8 +43,9 @@ class Start(Record):
     ``gate`` is a pipe whose other end only the monitor has: it writes a byte when the
     sandbox is in its control group and the places of the guards are held, and closes
     it by dying. Into ``ended`` PID 1 writes a byte when it is the last process. ``mask`` is the caller's
-    signal mask. ``building`` tells that a root file system is built. ``link`` leads to what connects
-    the sandbox.
+    signal mask. ``building`` tells that a root file system is built. ``links`` lead to what connects
+    the sandbox. ``serving`` is there for a session, which runs no command of its own. ``terminal`` is
+    one that the command is to have instead of the caller's.
     """
 
     launch: Launch
@@ -54,7 +58,9 @@ class Start(Record):
     mask: set[int]
     landlock_abi: int
     building: bool
-    link: Link | Gate | None
+    links: tuple[Link | Gate | Publication, ...]
+    serving: Serving | None = None
+    terminal: Wanted | None = None
 
 
 def main(start: Start) -> NoReturn:
@@ -74,32 +80,48 @@ def _run(start: Start) -> int:
     launch = start.launch
     own_network = launch.network != "host"
     namespaces.enter_other_namespaces(network=own_network)
-    if start.link is not None:
-        start.link.announce()
-    _take_own_name()
+    for link in start.links:
+        link.announce()
+    title.take("coop")  # the command line names paths of the host
     layout = start.layout
     groups = open_own(start.enforcement.hierarchies)
-    build(layout.root, layout.operations, layout.guards, lambda: _pass_gate(start, groups))
-    _take_own_devices()
+    serving = start.serving
+    upper = build(
+        layout.root,
+        layout.operations,
+        layout.guards,
+        lambda: _pass_gate(start, groups),
+        keeps_upper=serving is not None,
+    )
+    if start.terminal is not None:
+        streams.let_go(start.terminal.streams)
+    streams.take_own_devices()
     syscalls.set_hostname("coop")
     if own_network:
         namespaces.raise_loopback()
-    if start.link is not None:
-        start.link.accept()
+    for link in start.links:
+        link.accept()
     syscalls.new_session_keyring()
     try:
         _enter(launch.directory)
     except OSError:
         raise CoopError(f"{launch.directory} is not visible inside the sandbox") from None
     _lock_in(start)
-    syscalls.close_but((0, 1, 2, start.report, start.ended))
+    session = () if serving is None else serving.descriptors
+    session += () if upper is None else (upper.descriptor,)
+    channel = () if start.terminal is None else (start.terminal.channel,)
+    syscalls.close_but((0, 1, 2, start.report, start.ended, *session, *channel))
     table = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
     mounts = syscalls.read_all(table)
     _limit_resources(start.enforcement.rlimits)
     if not start.building:
         os.umask(callers_umask)
-    command = _spawn(start)
-    status = _reap(command)
+    if serving is None:
+        status = _reap(_start(start))
+    else:
+        from coopfile.native.serve import Server
+
+        status = Server(start, serving, upper).serve()
     _tell_lost(mounts, table, start.report)
     _end_all()
     os.write(start.ended, b"1")
@@ -112,14 +134,6 @@ def _enter(directory: str) -> None:
     descriptor = syscalls.openat2(syscalls.AT_FDCWD, directory, flags, how)
     os.fchdir(descriptor)
     os.close(descriptor)
-
-
-def _take_own_name() -> None:
-    """Overwrite coop's command line in /proc/1/cmdline: it names paths of the host."""
-    fields = syscalls.read_file("/proc/self/stat").rpartition(b") ")[2].split()
-    start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end: proc_pid_stat(5)
-    if start:
-        syscalls.overwrite(start, b"coop".ljust(end - start, b"\0")[: end - start])
 
 
 def _mounts(text: bytes) -> set[tuple[str, str]]:
@@ -153,18 +167,6 @@ def _pass_gate(start: Start, groups: list[int]) -> None:
     enter(groups, start.monitor)
 
 
-def _take_own_devices() -> None:
-    """Open streams on /dev/null and its like again, here: root inside could change the mode of the host's."""
-    devices = {os.stat(f"/dev/{name}").st_rdev: name for name in DEVICES if name != "tty"}
-    for stream in (0, 1, 2):
-        name = devices.get(os.fstat(stream).st_rdev)
-        if name is not None:
-            flags = fcntl.fcntl(stream, fcntl.F_GETFL) & (os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK)
-            own = os.open(f"/dev/{name}", flags | os.O_NOCTTY)
-            os.dup2(own, stream)
-            os.close(own)
-
-
 def _lock_in(start: Start) -> None:
     fence = None
     if start.landlock_abi:
@@ -196,34 +198,26 @@ def _limit_resources(rlimits: tuple[tuple[int, int], ...]) -> None:
         syscalls.limit_resource(resource, value)
 
 
-def _spawn(start: Start) -> int:
-    """Start the command along PATH as a shell would, in a session of its own; return its number.
+def _start(start: Start) -> int:
+    """Start the command; return its number, or tell why it cannot be and end."""
+    actions = () if start.terminal is None else _make_terminal(start.terminal)
+    started = spawn(start.launch.argv, start.launch.environment, start.mask, actions)
+    if isinstance(started, int):
+        return started
+    report.send(start.report, report.Message(report.COMMAND, started.text))
+    os._exit(started.status)
 
-    posix_spawn shares the memory until the exec: a fork of the interpreter costs 1 ms more.
-    """
-    argv, environment = start.launch.argv, start.launch.environment
-    name = argv[0]
-    paths = [name]
-    if "/" not in name:
-        along = [f"{place or '.'}/{name}" for place in environment.get("PATH", "").split(":")]
-        paths = [path for path in along if os.access(path, os.F_OK)]
-    status, text = 127, f"{name}: not found inside the sandbox"
-    for path in paths:
-        try:
-            return os.posix_spawn(
-                path,
-                argv,
-                environment,
-                setsid=True,
-                setsigmask=start.mask,
-                setsigdef=signals.IGNORED_BY_PYTHON,
-            )
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            status, text = 126, f"{name}: {error.strerror}"
-    report.send(start.report, report.Message(report.COMMAND, text))
-    os._exit(status)
+
+def _make_terminal(wanted: Wanted) -> Sequence[Any]:
+    """Make the command's terminal and hand the caller its end; return what posix_spawn has to do."""
+    from coopfile.native import pty, wire
+
+    try:
+        master, slave = pty.open_pair(wanted.rows, wanted.columns, wanted.settings)
+    except OSError as error:
+        raise CoopError(f"the sandbox cannot make a terminal: {error.strerror}") from None
+    wire.hand_over(wanted.channel, master)
+    return pty.actions(slave, wanted.streams)
 
 
 def _reap(command: int) -> int:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _LARGEST = 1 << 20  # bytes of an account file
 _LARGEST_RESOLV_CONF = 65536
 RESOLV_CONF = "/etc/resolv.conf"
+# What every sandbox has of its own, whatever a layer says.
+OWN_FILES = (*NAMES, RESOLV_CONF)
 
 
 def on_layers(
@@ -62,6 +64,10 @@ class OverlayRoot(Root):
     work: str = ""
     places: tuple[str, ...] = ()
 
+    @property
+    def below(self) -> tuple[str, ...]:
+        return self.layers
+
     def describe(self) -> str:
         return f"overlay    / ({' '.join(self.layers)}, under {self.upper or 'a tmpfs'})"
 
@@ -90,6 +96,8 @@ class OverlayRoot(Root):
             lower.append(f"{tree.aside}/places")
             for place in self.places:
                 os.makedirs(lower[-1] + place, exist_ok=True)
+        if tree.keeps_upper:
+            tree.upper = os.open(upper, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         options = f"userxattr,xino=off,lowerdir={':'.join(lower)},upperdir={upper},workdir={work}"
         flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
         try:

@@ -23,11 +23,21 @@ if TYPE_CHECKING:
     from coopfile.native.layout import Layout
     from coopfile.native.network import Link, Means
     from coopfile.native.proxied import Gate
+    from coopfile.native.pty import Wanted
+    from coopfile.native.publishing import Listener, Publication
+    from coopfile.native.serve import Serving
     from coopfile.plan.bind import Launch
 
 
+_LOOKS = 60.0  # seconds between two looks whether anything leads to a session
+
+
 class Order(Record):
-    """What the caller asks of the monitor. ``report`` is the pipe's end to write to."""
+    """What the caller asks of the monitor. ``report`` is the pipe's end to write to.
+
+    ``listeners`` are the ports that are published. With ``serving`` it is a session, which does not
+    end with the process that asks for it.
+    """
 
     launch: Launch
     layout: Layout
@@ -38,62 +48,80 @@ class Order(Record):
     building: bool
     means: tuple[Means, ...]
     log: str
+    listeners: tuple[Listener, ...] = ()
+    serving: Serving | None = None
+    terminal: Wanted | None = None
 
 
 def main(order: Order, caller: int) -> NoReturn:
     """Be the monitor, a child of process ``caller``; never returns."""
     status = init.FAILED
     try:
-        status = _run(order, caller)
+        status = watch(order, caller)
     except BaseException as error:  # a traceback must not reach the caller's terminal
         report.send_error(order.report, error)
     finally:
         os._exit(status)
 
 
-def _run(order: Order, caller: int) -> int:
+def watch(order: Order, caller: int) -> int:
+    """Make the sandbox and see to it until it is gone; return PID 1's status."""
     os.setsid()  # signals of the terminal are the caller's to forward
     group, placeholders = Group(), Placeholders()
     try:
-        _watch(caller)
-        link = _link(order)
+        _depend(order, caller)
+        links = _links(order)
         if order.enforcement.scoped:
             group.ask_systemd(order.enforcement.scoped, order.launch.limits)
         namespaces.enter_user_namespace(order.launch.uid, order.launch.gid)
-        _watch(caller)  # the change of credentials has cleared it: prctl(2)
-        pid, ended = _start(order, group, placeholders, link)
-        status = _supervise(pid, ended, placeholders)
+        _depend(order, caller)  # the change of credentials has cleared it: prctl(2)
+        pid, ended = _start(order, group, placeholders, links)
+        if order.serving is not None:
+            order.serving.leave(order.report)
+        status = _supervise(pid, ended, placeholders, order.serving)
         for text in reached(group.exceeded(), order.launch.limits):
             report.send(order.report, report.Message(report.NOTE, text))
-        for text in link.notes() if link is not None else ():
-            report.send(order.report, report.Message(report.NOTE, text))
+        for link in links:
+            link.close()
+            for text in link.notes():
+                report.send(order.report, report.Message(report.NOTE, text))
         return status
     finally:
+        if order.terminal is not None and os.getppid() != caller:
+            order.terminal.callers.take_back()
         group.remove()
         placeholders.release()
 
 
-def _watch(caller: int) -> None:
+def _depend(order: Order, caller: int) -> None:
+    """Be told when the caller dies; a session depends on nobody."""
+    if order.serving is not None:
+        return
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signals.ABANDONED)
     if os.getppid() != caller:
         raise SystemExit
 
 
-def _link(order: Order) -> Link | Gate | None:
+def _links(order: Order) -> tuple[Link | Gate | Publication, ...]:
     """Start what connects the sandbox, if anything does, while this process is in the host's namespaces."""
+    links: list[Link | Gate | Publication] = []
+    if order.listeners:
+        from coopfile.native import publishing
+
+        links.append(publishing.start(order.listeners, order.landlock_abi))
     if order.launch.network == "proxy":
         from coopfile.native import proxied
 
-        return proxied.start(order.launch.allow, order.log, order.landlock_abi)
-    if not order.means:
-        return None
-    from coopfile.native import network
+        links.append(proxied.start(order.launch.allow, order.log, order.landlock_abi))
+    elif order.means:
+        from coopfile.native import network
 
-    return network.start(order.means, order.layout.writable, order.report)
+        links.append(network.start(order.means, order.layout.writable, order.report))
+    return tuple(links)
 
 
 def _start(
-    order: Order, group: Group, placeholders: Placeholders, link: Link | Gate | None
+    order: Order, group: Group, placeholders: Placeholders, links: tuple[Link | Gate | Publication, ...]
 ) -> tuple[int, int]:
     """Fork PID 1 and do what it needs of the host while it builds the tree.
 
@@ -117,10 +145,12 @@ def _start(
                 mask=order.mask,
                 landlock_abi=order.landlock_abi,
                 building=order.building,
-                link=link,
+                links=links,
+                serving=order.serving,
+                terminal=order.terminal,
             )
         )
-    if link is not None:
+    for link in links:
         link.leave()
     os.close(gate)
     os.close(end)
@@ -141,14 +171,16 @@ def _start(
     return pid, ended
 
 
-def _supervise(pid: int, ended: int, placeholders: Placeholders) -> int:
-    """Forward signals until PID 1 ends; return its status.
+def _supervise(pid: int, ended: int, placeholders: Placeholders, serving: Serving | None) -> int:
+    """Forward signals until PID 1 ends; return its status. End a session that nothing leads to any more.
 
     The kernel takes PID 1's namespaces apart while the placeholders are removed: nobody is
     left whom they held back.
     """
     while True:
-        number = signals.wait()
+        number = signals.wait(None if serving is None else _LOOKS)
+        if serving is not None and not serving.is_known():
+            os.kill(pid, signals.SIGTERM)
         if number == signals.SIGIO:
             if os.read(ended, 1):
                 placeholders.release()

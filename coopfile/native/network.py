@@ -74,6 +74,9 @@ class Link(Record):
         """Leave the rest to PID 1, as the monitor."""
         os.close(self.limits)
 
+    def close(self) -> None:
+        """Leave the link to itself, as the monitor: it sees the end of PID 1."""
+
     def notes(self) -> tuple[str, ...]:
         """Return what there is to tell after the command's end: nothing."""
         return ()

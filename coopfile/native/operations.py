@@ -26,12 +26,15 @@ class Tree:
     """The file tree under construction: the new root, what is ours in it, what hangs in it.
 
     ``aside`` is a directory of the old root, which goes away with it. ``kept`` are those
-    of ``mounted`` that hold what earlier runs left.
+    of ``mounted`` that hold what earlier runs left. With ``keeps_upper``, ``upper`` is a descriptor
+    of the directory that takes what is written to a root of layers.
     """
 
     def __init__(self) -> None:
         self.root = -1
         self.aside = ""
+        self.keeps_upper = False
+        self.upper: int | None = None
         self.layers: list[int] = []
         self.own_devices: set[int] = set()
         self.prepared: dict[str, int] = {}
@@ -139,6 +142,11 @@ class Operation(Record):
 
 class Root(Operation):
     """The root file system: mounted before everything else, and finished (``execute``) after it."""
+
+    @property
+    def below(self) -> tuple[str, ...]:
+        """Real paths of the layers below what is written, the highest first."""
+        return ()
 
     def needs_disk(self) -> bool:
         """Tell whether what is written has to be on disk, with this kernel."""

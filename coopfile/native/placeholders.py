@@ -20,25 +20,15 @@ import stat
 import time
 
 from coopfile.errors import CoopError
+from coopfile.native.marks import FILE_MODE, MODE, is_marked, is_placeholder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MODE = stat.S_ISVTX | 0o555
-_FILE_MODE = stat.S_ISVTX | 0o444
 _CONTENTS: dict[tuple[str, ...], bytes] = {(".git", "commondir"): b".\n"}
 _TRIES = 1000
 _PAUSE = 0.002  # seconds between two of them
-
-
-def is_placeholder(status: os.stat_result) -> bool:
-    """Tell a placeholder from a directory of the user's by its mode."""
-    return stat.S_ISDIR(status.st_mode) and _marked(status)
-
-
-def _marked(status: os.stat_result) -> bool:
-    return bool(status.st_mode & stat.S_ISVTX) and not status.st_mode & 0o222
 
 
 def _owned(directory: int) -> bool:
@@ -51,7 +41,7 @@ def _make(parent: int, name: str, content: bytes | None) -> None:
         os.mkdir(name, MODE, dir_fd=parent)
         return
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
-    descriptor = os.open(name, flags, _FILE_MODE, dir_fd=parent)
+    descriptor = os.open(name, flags, FILE_MODE, dir_fd=parent)
     os.write(descriptor, content)
     os.close(descriptor)
 
@@ -111,11 +101,11 @@ class Placeholders:
                     "make it searchable for you: chmod u+rwx",
                 ) from None
             status = os.fstat(descriptor)
-            if stat.S_ISDIR(status.st_mode) and not _marked(status):
+            if stat.S_ISDIR(status.st_mode) and not is_marked(status):
                 directories[walked] = descriptor
                 continue
             os.close(descriptor)
-            if is_placeholder(status) or (content is not None and _marked(status)):
+            if is_placeholder(status) or (content is not None and is_marked(status)):
                 self._hold(parent, name, content)
             return
 
@@ -141,7 +131,7 @@ class Placeholders:
                 continue  # another sandbox, the last one out, has just removed it
             except OSError:
                 return  # replaced by something real; protecting that is the caller's next step
-            if not made and not _marked(os.fstat(descriptor)):
+            if not made and not is_marked(os.fstat(descriptor)):
                 os.close(descriptor)
                 return
             try:
@@ -152,7 +142,7 @@ class Placeholders:
                 time.sleep(_PAUSE)
                 continue
             status = os.fstat(descriptor)
-            if status.st_nlink and _marked(status):
+            if status.st_nlink and is_marked(status):
                 self._held.append((parent, name, content, descriptor, (status.st_dev, status.st_ino)))
                 return
             os.close(descriptor)

@@ -13,6 +13,7 @@ from _socket import AF_INET, SCM_RIGHTS, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, 
 from _struct import pack
 
 from coopfile.errors import CoopError
+from coopfile.native import beside
 from coopfile.plan.reach import HTTP_PORT, SOCKS_PORT
 from coopfile.record import Record
 
@@ -48,14 +49,12 @@ class Gate(Record):
         for listener in listeners:
             listener.close()
 
+    def close(self) -> None:
+        """Leave the proxy's end to the kernel, as the monitor."""
+
     def notes(self) -> tuple[str, ...]:
         """Return the lines that the proxy has for people so far."""
-        os.set_blocking(self.pipe, False)
-        try:
-            data = os.read(self.pipe, 1 << 16)
-        except BlockingIOError:
-            return ()
-        return tuple(data.decode("utf-8", "replace").splitlines())
+        return beside.told(self.pipe)
 
 
 def _listener(port: int) -> socket:

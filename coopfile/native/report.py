@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 FAILURE = "failure"  # coop could not set the sandbox up
 COMMAND = "command"  # the command could not be started; the status says how
 NOTE = "note"  # worth telling after the command's end
+WEAKENING = "weakening"  # what is weaker than the plan: key and words, divided by a colon; how to have it
+READY = "ready"  # a session takes requests
 
 _FULL = "is the disk full that the project, or coop's own data, is on? coop clean frees some of that"
+_SHORT = "this user, or the machine, has too many processes, or too little memory: end some"
 _END = "\x1e"
+END = _END.encode()
 _MOST = 1500  # bytes
 
 
@@ -43,6 +47,15 @@ def send(descriptor: int, message: Message) -> None:
         pass
 
 
+def is_read(descriptor: int) -> bool:
+    """Tell whether anybody can still read what is sent to a pipe."""
+    import select
+
+    waiting = select.poll()
+    waiting.register(descriptor, 0)
+    return not waiting.poll(0)
+
+
 def _plain(text: str) -> bytes:
     """Return a text, cut, without the separators: a name from a Coopfile may have any character."""
     plain = text.replace("\0", "\ufffd").replace(_END, "\ufffd")
@@ -58,15 +71,21 @@ def send_error(descriptor: int, error: BaseException) -> None:
         send(descriptor, Message(FAILURE, text, "the native back end needs Linux 5.12 or newer"))
     elif isinstance(error, OSError):
         where = f" ({error.filename})" if error.filename else ""
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedies = {errno.ENOSPC: _FULL, errno.EDQUOT: _FULL, errno.EAGAIN: _SHORT, errno.ENOMEM: _SHORT}
         text = f"setting up the sandbox failed: {error.strerror}{where}"
-        send(descriptor, Message(FAILURE, text, _FULL if full else None))
+        send(descriptor, Message(FAILURE, text, remedies.get(error.errno or 0)))
     else:
         send(descriptor, Message(FAILURE, f"setting up the sandbox failed: {type(error).__name__}: {error}"))
 
 
-def receive(descriptor: int) -> Iterator[Message]:
-    """Read every message until the last writer is gone."""
-    for record in syscalls.read_all(descriptor).decode("utf-8", "surrogateescape").split(_END)[:-1]:
-        kind, text, remedy = record.split("\0")
-        yield Message(kind, text, remedy or None)
+def receive(descriptor: int, most: int | None = None) -> Iterator[Message]:
+    """Read every message until the last writer is gone, or at most so many bytes of a file."""
+    data = syscalls.read_all(descriptor) if most is None else os.read(descriptor, most)
+    for record in data.split(END)[:-1]:
+        yield parse(record)
+
+
+def parse(record: bytes) -> Message:
+    """Return the message of one record, which has no separator any more."""
+    kind, text, remedy = record.decode("utf-8", "surrogateescape").split("\0")
+    return Message(kind, text, remedy or None)

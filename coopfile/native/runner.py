@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import stat
 import time
 
 from coopfile.errors import CoopError
-from coopfile.native import init, landlock, monitor, report, signals, syscalls
+from coopfile.native import init, landlock, monitor, report, signals, streams, syscalls
 from coopfile.native.layout import layout
 from coopfile.native.limits import Enforcement, enforcement
 from coopfile.plan.bind import Weakening
@@ -17,6 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from coopfile.native.layout import Layout
     from coopfile.native.network import Means
+    from coopfile.native.publishing import Listener
+    from coopfile.native.relay import Relay
     from coopfile.native.terminal import Saved
     from coopfile.plan.bind import Launch
 
@@ -115,20 +116,30 @@ def internet(key: str, writable: tuple[str, ...] = ()) -> tuple[Means, ...]:
 def run(prepared: Prepared, *, timeout: float | None = None, output: int | None = None) -> Outcome:
     """Run the command with the caller's streams and return when all of it is gone.
 
+    Where input and output are a terminal, the command gets one of the sandbox's own instead.
     Signals that the caller gets are forwarded. ``timeout`` is in seconds; at its end
     the command is asked to end, and after a grace period made to. With ``output``, a
     descriptor for both of its output streams, the command has no input, and a signal
     that asks the caller to end ends it at once.
     """
-    ensure_streams()
-    refuse_directories()
-    terminals = _save_terminals()
+    streams.ensure()
+    streams.refuse_directories()
+    listeners = listen(prepared.launch)
+    terminals = channel = wanted = None
+    if output is None and os.isatty(0) and os.isatty(1):
+        from coopfile.native import relay
+
+        channel, wanted = relay.offer()
+    else:
+        terminals = _save_terminals()
     receive, send = os.pipe()
     mask = signals.block()
     caller = os.getpid()
     pid = os.fork()
     if pid == 0:
         os.close(receive)
+        if channel is not None:
+            channel.close()
         if output is not None:
             _redirect(output)
         monitor.main(
@@ -142,14 +153,29 @@ def run(prepared: Prepared, *, timeout: float | None = None, output: int | None 
                 prepared.building,
                 prepared.means,
                 prepared.log,
+                listeners=listeners,
+                terminal=wanted,
             ),
             caller,
         )
     os.close(send)
+    for listener in listeners:
+        listener.socket.close()
+    attending = None
     try:
-        status, reason = _wait(pid, timeout, signals.ending() if output is not None else frozenset())
+        if channel is not None and wanted is not None:
+            os.close(wanted.channel)
+            attending = relay.Relay(channel=channel)
+        ending = signals.ending() if output is not None else frozenset()
+        try:
+            status, reason = _wait(pid, timeout, ending, attending)
+        finally:
+            if attending is not None:
+                attending.finish()
         messages = list(report.receive(receive))
     finally:
+        if attending is not None:
+            attending.close()
         os.close(receive)
         if terminals is not None:
             terminals.restore()
@@ -164,24 +190,13 @@ def run(prepared: Prepared, *, timeout: float | None = None, output: int | None 
     return Outcome(status, tuple(notes), reason)
 
 
-def ensure_streams() -> None:
-    """Open what the caller closed of the three streams, so that no pipe of ours takes its number."""
-    try:
-        while (descriptor := os.open("/dev/null", os.O_RDWR)) <= 2:
-            os.set_inheritable(descriptor, True)
-    except OSError as error:
-        raise CoopError(f"cannot open /dev/null: {error.strerror}") from None
-    os.close(descriptor)
+def listen(launch: Launch) -> tuple[Listener, ...]:
+    """Listen on the host for the sandbox's ports, before anything else. Raises SettingError."""
+    if not launch.publish:
+        return ()
+    from coopfile.native import publishing
 
-
-def refuse_directories() -> None:
-    """Refuse a directory as a stream: through it the command would have the host's tree, past every mount."""
-    for descriptor in (0, 1, 2):
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise CoopError(
-                f"descriptor {descriptor} is open on a directory, which would lead out of the sandbox",
-                "give the command a file, a pipe or a terminal",
-            )
+    return publishing.listen(launch.publish)
 
 
 def _save_terminals() -> Saved | None:
@@ -199,13 +214,16 @@ def _redirect(output: int) -> None:
         os.dup2(source, stream)
 
 
-def _wait(pid: int, timeout: float | None, ending: frozenset[int]) -> tuple[int, int | None]:
+def _wait(
+    pid: int, timeout: float | None, ending: frozenset[int], attending: Relay | None
+) -> tuple[int, int | None]:
     """Wait for the monitor; return its status, and what ended it early: ``_TIME`` or one of ``ending``."""
+    wait = signals.wait if attending is None else attending.wait
     deadline = None if timeout is None else time.monotonic() + timeout
     reason = None
     while True:
         left = None if deadline is None else deadline - time.monotonic()
-        number = signals.wait(left)
+        number = wait(left)
         if number == signals.SIGCHLD:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:

@@ -12,6 +12,9 @@ import os
 
 SIGKILL: int = _signal.SIGKILL
 SIGTERM: int = _signal.SIGTERM
+SIGHUP: int = _signal.SIGHUP
+SIGCONT: int = _signal.SIGCONT
+SIGSTOP: int = _signal.SIGSTOP
 SIGCHLD: int = _signal.SIGCHLD
 # Told by the kernel to the monitor when its caller dies, and by the caller to end the sandbox now.
 ABANDONED: int = _signal.SIGRTMIN + 6
@@ -35,7 +38,12 @@ OF_A_TERMINAL: frozenset[int] = frozenset((_signal.SIGINT, _signal.SIGQUIT, _sig
 # The interpreter ignores these from its start, which exec would hand on.
 IGNORED_BY_PYTHON: tuple[int, ...] = (int(_signal.SIGPIPE), int(_signal.SIGXFSZ))
 SIGIO: int = _signal.SIGIO
+_SI_USER = 0  # the code of what kill(2) sends: sigaction(2)
 HANDLED = FORWARDED | {SIGCHLD, SIGIO, ABANDONED}
+# Those that ask to end.
+ENDING: frozenset[int] = frozenset(
+    int(item) for item in (_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGTERM)
+)
 
 
 def block() -> set[int]:
@@ -46,13 +54,12 @@ def block() -> set[int]:
 def announce(descriptor: int) -> None:
     """Have SIGIO sent to this process when there is something to read: fcntl(2), F_SETOWN, O_ASYNC."""
     fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_ASYNC)
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def ending() -> frozenset[int]:
     """Return the signals that ask this process to end, less those that it ignores."""
-    asking = (_signal.SIGHUP, _signal.SIGINT, _signal.SIGQUIT, _signal.SIGTERM)
-    return frozenset(int(item) for item in asking if _signal.getsignal(item) != _signal.SIG_IGN)
+    return frozenset(item for item in ENDING if _signal.getsignal(item) != _signal.SIG_IGN)
 
 
 def restore(mask: set[int]) -> None:
@@ -66,3 +73,13 @@ def wait(timeout: float | None = None) -> int | None:
         return int(_signal.sigwaitinfo(HANDLED).si_signo)
     info = _signal.sigtimedwait(HANDLED, max(timeout, 0.0))
     return None if info is None else int(info.si_signo)
+
+
+def wait_sender(timeout: float | None = None) -> tuple[int, bool] | None:
+    """Wait like ``wait``; return the signal, and whether a process outside this PID namespace sent it.
+
+    Such a one has number 0; sigqueue(3) lets a sender give any number, but not SI_USER with it.
+    """
+    left = None if timeout is None else max(timeout, 0.0)
+    info = _signal.sigwaitinfo(HANDLED) if left is None else _signal.sigtimedwait(HANDLED, left)
+    return None if info is None else (int(info.si_signo), (info.si_code, info.si_pid) == (_SI_USER, 0))

@@ -93,6 +93,7 @@ PR_SET_DUMPABLE = 4
 PR_SET_SECCOMP = 22
 PR_CAPBSET_DROP = 24
 PR_SET_NO_NEW_PRIVS = 38
+PR_SET_CHILD_SUBREAPER = 36
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 
@@ -284,6 +285,12 @@ def write_file(path: str, text: str) -> None:
 def overwrite(address: int, data: bytes) -> None:
     """Write to this process's own memory."""
     (_Byte * len(data)).from_address(address)[:] = data  # type: ignore[call-overload]
+
+
+def signal_descriptor(numbers: Iterable[int]) -> int:
+    """Return a descriptor that these signals, which are blocked, are read from: signalfd(2)."""
+    mask = sum(1 << number - 1 for number in numbers).to_bytes(128, "little")  # libc's sigset_t
+    return _libc_call("signalfd", -1, mask, os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 def set_seccomp_filter(program: bytes) -> None:

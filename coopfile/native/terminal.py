@@ -1,11 +1,12 @@
-"""The caller's terminal, put back as it was however the command leaves it.
+"""The caller's terminal: its state, put back as it was however the command leaves it.
 
-The command has the caller's own terminal as a stream: it may switch the echo off, or
-open the device's mode for others to read.
+A command without a terminal of its own may have the caller's as a stream: it may switch the
+echo off, or open the device's mode for others to read.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -26,15 +27,72 @@ class Saved:
                 mode = stat.S_IMODE(os.fstat(stream).st_mode)
                 self._states.append((stream, termios.tcgetattr(stream), mode))
 
-    def restore(self) -> None:
-        """Put everything back; a terminal that hung up, or is another job's now, is left alone."""
+    def make_raw(self) -> None:
+        """Let every key through to whoever reads, and every byte through to the screen: cfmakeraw(3).
+
+        In the background this stops the process, as whatever else changes a terminal there. Input and
+        output may be different terminals. Raises OSError for one that hung up.
+        """
+        import termios
+
+        for stream, attributes, _ in self._states:
+            if stream < 2:
+                try:
+                    termios.tcsetattr(stream, termios.TCSADRAIN, _raw(attributes))
+                except termios.error as error:
+                    raise OSError(*error.args) from None
+
+    def restore(self, *, discard: bool = False) -> None:
+        """Put everything back; a terminal that hung up, or is another job's now, is left alone.
+
+        ``discard`` what was typed and not read, too.
+        """
         for stream, attributes, mode in self._states:
             import termios
 
             try:
                 if stat.S_IMODE(os.fstat(stream).st_mode) != mode:
                     os.fchmod(stream, mode)
-                if os.tcgetpgrp(stream) == os.getpgrp() and termios.tcgetattr(stream) != attributes:
-                    termios.tcsetattr(stream, termios.TCSADRAIN, attributes)
+                if is_foreground(stream) and termios.tcgetattr(stream) != attributes:
+                    when = termios.TCSAFLUSH if discard else termios.TCSADRAIN
+                    termios.tcsetattr(stream, when, attributes)
             except (OSError, termios.error):
                 continue
+
+    def take_back(self) -> None:
+        """Undo ``make_raw`` for a process that was killed, unless somebody has done so already.
+
+        For a process of another session, which no terminal stops.
+        """
+        for stream, attributes, _ in self._states:
+            import termios
+
+            try:
+                if termios.tcgetattr(stream) == _raw(attributes):
+                    termios.tcsetattr(stream, termios.TCSANOW, attributes)
+            except (OSError, termios.error):
+                continue
+
+
+def is_foreground(stream: int) -> bool:
+    """Tell whether this process may change a terminal: it is its job's, or that of no job. Raises OSError."""
+    try:
+        return os.tcgetpgrp(stream) == os.getpgrp()
+    except OSError as error:
+        if error.errno == errno.ENOTTY:  # no controlling terminal of ours, so there are no jobs on it
+            return True
+        raise
+
+
+def _raw(attributes: list[Any]) -> list[Any]:
+    import termios
+
+    iflag, oflag, cflag, lflag, ispeed, ospeed, characters = attributes
+    breaks = termios.IGNBRK | termios.BRKINT | termios.PARMRK | termios.ISTRIP
+    iflag &= ~(breaks | termios.INLCR | termios.IGNCR | termios.ICRNL | termios.IXON)
+    oflag &= ~termios.OPOST
+    cflag = cflag & ~(termios.CSIZE | termios.PARENB) | termios.CS8
+    lflag &= ~(termios.ECHO | termios.ECHONL | termios.ICANON | termios.ISIG | termios.IEXTEN)
+    characters = [*characters]
+    characters[termios.VMIN], characters[termios.VTIME] = 1, 0
+    return [iflag, oflag, cflag, lflag, ispeed, ospeed, characters]

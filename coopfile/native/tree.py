@@ -7,6 +7,7 @@ it and none outside.
 from __future__ import annotations
 
 import os
+import sys
 
 from coopfile.native import syscalls
 from coopfile.native.operations import MASKS, Operation, Tree
@@ -16,22 +17,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from coopfile.native.operations import Root
+    from coopfile.native.upper import Upper
 
 # Any directories will do to build on: what is mounted there covers them in this namespace only.
 _STAGES = ("/tmp", "/run", "/mnt", "/var", "/usr", "/dev")
 
 
 def build(
-    root: Root, operations: Sequence[Operation], guards: Sequence[Operation], ready: Callable[[], None]
-) -> None:
+    root: Root,
+    operations: Sequence[Operation],
+    guards: Sequence[Operation],
+    ready: Callable[[], None],
+    *,
+    keeps_upper: bool = False,
+) -> Upper | None:
     """Make a root, move into it, and run the operations there.
 
     Whatever they need of the host is open before the move, and then the old root goes: else a
     link of an image could lead there, for ``..`` of the root is what is mounted over it. ``ready``
-    is called before the guards: it returns when their places are held.
+    is called before the guards: it returns when their places are held. With ``keeps_upper`` the
+    directory that takes what is written to a root of layers stays open, and is returned.
     """
+    if keeps_upper:
+        from coopfile.native import upper
     syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
     tree = Tree()
+    tree.keeps_upper = keeps_upper
     root.prepare(tree)
     for operation in operations:
         operation.prepare(tree)
@@ -41,6 +52,7 @@ def build(
     root.mount(tree, stage)
     os.chdir(stage)
     tree.adopt_root(os.open(".", syscalls.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+    sys.meta_path.clear()  # what is imported from here on would be the sandbox's own
     # The old root now lies on top of the new one at the same place: pivot_root(2).
     syscalls.pivot_root(".", ".")
     syscalls.umount(".")
@@ -53,6 +65,7 @@ def build(
         guard.execute(tree)
     _drop_masks(tree)
     root.execute(tree)
+    return None if tree.upper is None else upper.keep(tree.upper, root.below)
 
 
 def _make_masks(tree: Tree) -> None:

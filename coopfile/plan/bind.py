@@ -4,30 +4,17 @@ from __future__ import annotations
 
 from coopfile.errors import CoopError
 from coopfile.plan import sessions
-from coopfile.plan.hosttools import HOME_PROTECT
+from coopfile.plan.hosttools import HOME_PROTECT, passed
 from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from coopfile.language.items import HostPattern
+    from coopfile.language.items import HostPattern, PublishedPort
     from coopfile.plan.model import Limits, Plan
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-# What passes from the caller's environment without being named: how to talk to the
-# terminal and in which language. All else is named in [env] or absent.
-PASSED = (
-    "COLORTERM",
-    "FORCE_COLOR",
-    "LANG",
-    "LANGUAGE",
-    "NO_COLOR",
-    "TERM",
-    "TZ",
-)
-PASSED_PREFIX = "LC_"
 
 
 class Host(Record):
@@ -36,7 +23,7 @@ class Host(Record):
     Paths are absolute and free of links; ``directory`` is where the caller stands;
     ``shell`` is what a bare ``coop run`` starts; ``started`` is the time of the
     launch in seconds since the epoch. ``data`` is where coop keeps what outlives runs;
-    without it nothing does.
+    without it nothing does. ``session`` is the name of the session that the launch is of.
     """
 
     uid: int
@@ -49,6 +36,7 @@ class Host(Record):
     shell: str = "/bin/sh"
     started: int = 0
     data: str = ""
+    session: str = sessions.DEFAULT
 
 
 class Weakening(Record):
@@ -89,6 +77,7 @@ class Launch(Record):
     ``inherited`` are (variable, the host's variable) for values that come from the
     host's environment: they may be secret, and must not be written down. Without
     ``PATH`` in ``environment`` the image's own counts. ``allow`` is for the network ``proxy``.
+    ``publish`` are ports of a network of its own.
     """
 
     argv: tuple[str, ...]
@@ -108,6 +97,7 @@ class Launch(Record):
     kept: tuple[Mount, ...] = ()
     skipped: tuple[str, ...] = ()
     allow: tuple[HostPattern, ...] = ()
+    publish: tuple[PublishedPort, ...] = ()
 
 
 def bind(plan: Plan, host: Host, argv: tuple[str, ...], *, timeout: int | None = None) -> Launch:
@@ -148,6 +138,7 @@ def bind(plan: Plan, host: Host, argv: tuple[str, ...], *, timeout: int | None =
         kept=kept,
         skipped=(*skipped, *left_out),
         allow=plan.network.allow,
+        publish=plan.network.publish if plan.network.mode != "host" else (),
     )
 
 
@@ -213,7 +204,7 @@ def _kept(
     found: list[Mount] = []
     left_out = []
     persisted = [f"{home}/{path}" for path in plan.session.persist]
-    for item in sessions.kept(plan, host.workspace) if host.data else ():
+    for item in sessions.kept(plan, host.workspace, host.session) if host.data else ():
         target = f"{home}/{item.path}"
         around = [mount for mount in mounts if inside(target, mount.target)]
         if around:
@@ -256,11 +247,7 @@ def _check_workspace(host: Host) -> None:
 def _environment(
     plan: Plan, host: Host, home: str, user: str, workspace: str, directory: str
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    environment = {
-        name: value
-        for name, value in host.environment.items()
-        if name in PASSED or name.startswith(PASSED_PREFIX)
-    }
+    environment = passed(host.environment)
     # What a root file system of its own has is not known here: its PATH is its own, and a shell is sh.
     own = plan.base.image is not None
     if not own:
@@ -271,7 +258,7 @@ def _environment(
         LOGNAME=user,
         SHELL="/bin/sh" if own else host.shell,
         PWD=directory,
-        COOP_SESSION=sessions.session_id(host.workspace, plan.access),
+        COOP_SESSION=sessions.session_id(host.workspace, plan.access, host.session),
         COOP_WORKSPACE=workspace,
         COOP_CREATED=str(host.started),
     )

@@ -6,6 +6,23 @@ Everything here is as the host has it, where the host has it.
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# What passes from the caller's environment without being named: how to talk to the
+# terminal and in which language. All else is named in [env] or absent.
+PASSED = (
+    "COLORTERM",
+    "FORCE_COLOR",
+    "LANG",
+    "LANGUAGE",
+    "NO_COLOR",
+    "TERM",
+    "TZ",
+)
+PASSED_PREFIX = "LC_"
+
 # Read-only.
 TOOLS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 
@@ -97,3 +114,10 @@ HOME_PROTECT = (
     ".zshenv",
     ".zshrc",
 )
+
+
+def passed(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what passes of the caller's environment without being named."""
+    return {
+        name: value for name, value in environment.items() if name in PASSED or name.startswith(PASSED_PREFIX)
+    }

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from coopfile.plan.model import Access, Plan
 
 DEFAULT = "default"  # the name of the session that has none
+NAME_RULE = "a name has 1 to 64 letters, digits, dots, hyphens and underscores, and begins with no . or -"
 
 _HASH = 10  # bytes
 _SLUG = 32  # characters
 _LONGEST = 200  # bytes of a name; a file system takes 255
+_LONGEST_NAME = 64  # characters of a session's
 
 
 class Cache(Record):
@@ -61,6 +63,22 @@ class Kept(Record):
     place: str
 
 
+def is_name(text: str) -> bool:
+    """Tell whether a session can have this name: ``NAME_RULE``."""
+    plain = text.replace(".", "").replace("_", "").replace("-", "")
+    return (
+        0 < len(text) <= _LONGEST_NAME
+        and text[0] not in ".-"
+        and text.isascii()
+        and (plain.isalnum() or not plain)
+    )
+
+
+def place(data: str, root: str, access: Access | None, name: str = DEFAULT) -> str:
+    """Return the directory of a session, whether there is one or not; ``data`` is coop's, a real path."""
+    return f"{data}/sessions/{session_id(root, access, name)}"
+
+
 def session_id(root: str, access: Access | None, name: str = DEFAULT) -> str:
     """Return the id of a session of a project (its real path) and of who asks."""
     return f"{slug(root)}-{_digest(root, *_who(access), name)}"
@@ -71,15 +89,15 @@ def project_id(root: str, access: Access | None) -> str:
     return f"{slug(root)}-{_digest(root, *_who(access))}"
 
 
-def kept(plan: Plan, root: str) -> Iterator[Kept]:
-    """Yield what a plan keeps for a project; of equal paths ``session.persist`` comes first."""
-    own = f"sessions/{session_id(root, plan.access)}/persist"
+def kept(plan: Plan, root: str, name: str = DEFAULT) -> Iterator[Kept]:
+    """Yield what a plan keeps for a project's session; of equal paths ``session.persist`` comes first."""
+    own = f"sessions/{session_id(root, plan.access, name)}/persist"
     for path in plan.session.persist:
         yield Kept("session.persist", path, path, f"{own}/{flat(path)}")
     shared = f"caches/{project_id(root, plan.access)}" if plan.session.caches else ""
-    for name in plan.session.caches:
-        for path in CACHES[name].directories if name in CACHES else ():
-            yield Kept("session.caches", name, path, f"{shared}/{name}/{flat(path)}")
+    for cache in plan.session.caches:
+        for path in CACHES[cache].directories if cache in CACHES else ():
+            yield Kept("session.caches", cache, path, f"{shared}/{cache}/{flat(path)}")
 
 
 def variables(caches: Sequence[str], home: str) -> dict[str, str]:

@@ -26,7 +26,7 @@ class Denials:
         self._told: set[str] = set()
 
     def add(self, host: str, port: int, text: str) -> None:
-        """Log one, and note it."""
+        """Log one, and note it; ``host`` is empty where the request made no sense."""
         if self._log >= 0 and self._lines < _MOST_LINES:
             self._lines += 1
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -39,10 +39,11 @@ class Event:
 class Task:
     """A coroutine on its way."""
 
-    __slots__ = ("coroutine", "deadline", "descriptor", "event", "writes")
+    __slots__ = ("begun", "coroutine", "deadline", "descriptor", "event", "writes")
 
     def __init__(self, coroutine: Coroutine[Any, None, None]) -> None:
         self.coroutine = coroutine
+        self.begun = False
         self.deadline = 0.0
         self.descriptor = -1
         self.event: Event | None = None
@@ -80,7 +81,7 @@ class Loop:
         self._running = False
 
     def run(self) -> None:
-        """Run until stopped."""
+        """Run until stopped; what was not begun by then never is."""
         swept = time.monotonic()
         while self._running:
             ready, self._ready = self._ready, []
@@ -98,6 +99,9 @@ class Loop:
                 swept = now
                 for task in [task for task in self._waiting if task.deadline <= now]:
                     self._wake(task, LateError())
+        for task, _ in self._ready:
+            if not task.begun:
+                task.coroutine.close()  # else Python complains of it
 
     async def readable(self, descriptor: int, deadline: float) -> None:
         """Wait for something to read; raises LateError."""
@@ -129,6 +133,11 @@ class Loop:
         """Have an event happen."""
         event.happened = True
         self._wake(event.waiter)
+
+    def interrupt(self, descriptor: int) -> None:
+        """Have whoever waits for a descriptor wait no longer: LateError."""
+        for writes in (False, True):
+            self._wake(self._slots(writes).get(descriptor), LateError())
 
     def _park(
         self, deadline: float, descriptor: int = -1, *, writes: bool = False, event: Event | None = None
@@ -163,6 +172,7 @@ class Loop:
 
     def _step(self, task: Task, error: BaseException | None) -> None:
         self._current = task
+        task.begun = True
         try:
             if error is None:
                 task.coroutine.send(None)

@@ -89,6 +89,7 @@ class Server:
             request = http.parse(head)
             server = await self._reach(client, request.host, request.port, plain=bool(request.head))
         except http.RefusedError as error:
+            self._denials.add("", 0, f"a request to the proxy was refused: {error}")
             await client.farewell(http.answer(error.status, str(error)))
             return
         except BlockedError as error:
@@ -123,6 +124,7 @@ class Server:
             host, port = socks.target(kind, name, await client.exactly(2, deadline))
             server = await self._reach(client, host, port)
         except socks.RefusedError as error:
+            self._denials.add("", 0, f"a request to the proxy was refused: {error}")
             await client.farewell(socks.reply(error.code))
             return
         except BlockedError:
@@ -183,6 +185,7 @@ class Server:
             if length < 0:
                 server.finish()
         except http.RefusedError as error:
+            self._denials.add(host, port, f"a request to {show(host, port)} was refused: {error}")
             client.attempt(http.answer(error.status, str(error)))
             tunnel.abort()
         except (BlockedError, tls.BadTlsError) as error:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from _socket import IPPROTO_TCP, SHUT_RDWR, SHUT_WR, SO_ERROR, SOL_SOCKET, TCP_NODELAY, socket
+from _socket import IPPROTO_TCP, SHUT_RDWR, SHUT_WR, SO_ERROR, SO_LINGER, SOL_SOCKET, TCP_NODELAY, socket
+from _struct import pack
 from errno import EINPROGRESS
 
 from coopfile.proxy import tls
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 PIECE = 64 * 1024  # bytes
 _TURN = 16  # pieces that one connection may move before others do
+_AT_ONCE = pack("2i", 1, 0)  # struct linger: without a farewell, socket(7)
 _FAREWELL = 2.0  # seconds, and ...
 _MOST_UNREAD = 1 << 20  # ... bytes, to let an answer arrive before the end
 _buffer = memoryview(bytearray(PIECE))  # of whoever's turn it is
@@ -25,6 +27,10 @@ _buffer = memoryview(bytearray(PIECE))  # of whoever's turn it is
 
 class EndedError(Exception):
     """The other side has closed the connection."""
+
+
+class BrokenError(EndedError):
+    """The connection has broken: the other side has perhaps not said all that it wanted to."""
 
 
 class Stream:
@@ -58,7 +64,7 @@ class Stream:
                 await self.loop.readable(self._socket.fileno(), deadline)
                 continue
             except OSError:
-                raise EndedError from None
+                raise BrokenError from None
             if not count:
                 raise EndedError
             return _buffer[:count]
@@ -106,6 +112,15 @@ class Stream:
     def abort(self) -> None:
         """End both directions, so that whoever waits for either goes on."""
         self._shut(SHUT_RDWR)
+
+    def reset(self) -> None:
+        """Break the connection off and close it, as the other side can tell; nobody waits for it any more."""
+        self.loop.interrupt(self._socket.fileno())
+        try:
+            self._socket.setsockopt(SOL_SOCKET, SO_LINGER, _AT_ONCE)
+        except OSError:
+            pass  # it is closed already
+        self._socket.close()
 
     def prompt(self) -> None:
         """Send small pieces at once, as programs on both sides expect of their own connections."""

@@ -29,22 +29,27 @@ from coopfile.render.container import STOP_GRACE
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from coopfile.render.container import Container, Scratch
+    from coopfile.render.docker import Execution
     from coopfile.render.facts import Engine, Facts
 
 __all__ = [
+    "attach",
     "build",
     "check_dockerfile",
     "commit",
     "create",
     "execute",
     "holes",
+    "image_name",
     "inspect_image",
     "keep",
+    "listing",
     "remove",
     "run",
     "start",
     "stop",
     "weakenings",
+    "within",
 ]
 
 # The first with --masked-path and --read-only-path, and with export of running containers.
@@ -79,7 +84,12 @@ def keep(container: Container, facts: Facts) -> Argv:
 
 def start(container: Container, name: str) -> Argv:
     """Return the argv that starts a made container with the caller's streams and waits for its end."""
-    return argv_of(container.engine, "start", "--attach", "--interactive", identifier(name))
+    return attach(container.engine, name)
+
+
+def attach(engine: Engine, name: str) -> Argv:
+    """Return the argv that starts a made container and stays as long as that runs, which reads its input."""
+    return argv_of(engine, "start", "--attach", "--interactive", identifier(name))
 
 
 def execute(container: Container) -> Argv:
@@ -90,6 +100,21 @@ def execute(container: Container) -> Argv:
     options = ["--interactive", *(["--tty"] if container.terminal else [])]
     options += ["--user", container.user, "--workdir", container.directory, *_environment(container)]
     return argv_of(container.engine, "exec", *options, identifier(container.name), *container.argv)
+
+
+def within(engine: Engine, name: str, execution: Execution) -> Argv:
+    """Return the argv that runs a command in a container that runs, as its user and in its directory."""
+    options = ["--interactive"] if execution.input or execution.terminal else []
+    options += ["--tty"] if execution.terminal else []
+    for variable in execution.inherited:
+        options += ["--env", variable]
+    options += ["--env-file", execution.file] if execution.file else []
+    return argv_of(engine, "exec", *options, identifier(name), *execution.argv)
+
+
+def listing(engine: Engine) -> Argv:
+    """Return the argv that prints every container as a JSON array: there is no filter."""
+    return argv_of(engine, "list", "--all", "--format", "json")
 
 
 def stop(engine: Engine, name: str) -> Argv:
@@ -157,7 +182,8 @@ def _options(container: Container, facts: Facts) -> list[str]:
         argv += ["--label", f"{name}={value}"]
     if container.engine.init:
         argv.append("--init")
-    argv += ["--user", container.user, "--cap-drop", "ALL", "--read-only"]
+    argv += ["--user", container.user, "--cap-drop", "ALL"]
+    argv += [] if container.writable else ["--read-only"]
     argv += [*_network(container), *_limits(container)]
     for scratch in container.scratch:
         argv += ["--mount", _tmpfs(scratch)]

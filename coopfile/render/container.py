@@ -11,7 +11,7 @@ from coopfile.language.items import LocalImage
 from coopfile.plan.bind import Mount, Weakening, bind, fences, inside, parents
 from coopfile.plan.canonical import digest
 from coopfile.plan.hosttools import SCRATCH
-from coopfile.plan.promises import unkept
+from coopfile.plan.promises import thrown_away, unkept
 from coopfile.plan.sessions import slug
 from coopfile.record import Record
 from coopfile.render.facts import DIRECTORY, LINK
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 LABEL_MANAGED = "coop.managed"
 LABEL_OWNER = "coop.owner"
 LABEL_PLAN = "coop.plan"
+LABEL_SESSION = "coop.session"
 HOSTNAME = "coop"
 STOP_GRACE = 5  # seconds between asking to end and ending
 
@@ -57,6 +58,7 @@ class Container(Record):
     container, and that coop makes. ``cpus`` is in thousandths. ``holes`` are what gives the
     sandbox more than the plan: they may be shown to people, but nothing with holes may
     be run. ``skipped`` says which of the plan's paths and variables this host does not have.
+    ``writable`` is for a root file system whose changes are to be committed.
     """
 
     engine: Engine
@@ -84,6 +86,7 @@ class Container(Record):
     holes: tuple[Weakening, ...]
     weakenings: tuple[Weakening, ...]
     skipped: tuple[str, ...]
+    writable: bool = False
 
 
 class Request(Record):
@@ -92,6 +95,7 @@ class Request(Record):
     ``token`` makes the name unique; ``owner`` is the value of the label that tells
     whose container it is; ``terminal`` asks for a TTY. ``held`` says that whoever runs
     it holds the places of protected paths that do not exist, where they could be made.
+    ``session`` is the id of the session that the container is, which names it instead of the token.
     """
 
     argv: tuple[str, ...] = ()
@@ -99,6 +103,7 @@ class Request(Record):
     owner: str | None = None
     terminal: bool = False
     held: bool = False
+    session: str = ""
 
 
 def container(plan: Plan, facts: Facts, request: Request) -> Container:
@@ -126,9 +131,12 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
     )
     runtime = plan.sandbox.runtime or engine.runtime
     limits = _held(engine, runtime)
+    writable = bool(request.session) and plan.session.commit != "never" and plan.base.image is not None
+    if writable:
+        _refuse_uncommitted(engine, runtime)
     return Container(
         engine=engine,
-        name=_name(facts.host.workspace, request.token),
+        name=f"coop-{request.session}" if request.session else _name(facts.host.workspace, request.token),
         labels=_labels(plan, request),
         image=reference(plan, facts.tools),
         argv=launch.argv,
@@ -156,10 +164,36 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
             *_unfiltered(engine, runtime),
             *_own_view(engine),
             *_unmasked(engine, runtime, launch.uid),
-            *(item for item in unkept(plan) if item.key != "network.publish" or plan.network.mode != "veth"),
+            *(item for item in unkept(plan) if not (writable and item.key == "session.commit")),
+            *(() if request.session else thrown_away(plan)),
+            *_unpublished(plan),
+            *(_uncounted() if writable else ()),
         ),
         skipped=(*launch.skipped, *skipped),
+        writable=writable,
     )
+
+
+def _refuse_uncommitted(engine: Engine, runtime: str | None) -> None:
+    """Refuse to keep changes of a root file system where the engine does not see them."""
+    if _is_gvisor(engine, runtime):
+        raise CoopError(
+            "session.commit: gVisor keeps what is written to itself, and a commit would save nothing of it",
+            'session.commit = "never", or another sandbox.runtime',
+        )
+
+
+def _uncounted() -> tuple[Weakening, ...]:
+    text = "not held for the rest of the root file system, which can be written so that it can be committed"
+    return (Weakening("limits.tmp", text, 'session.commit = "never"'),)
+
+
+def _unpublished(plan: Plan) -> tuple[Weakening, ...]:
+    """Return what is asked for of ports that no engine gives: it publishes those of a network of its own."""
+    if plan.network.mode != "none" or not plan.network.publish:
+        return ()
+    ports = ", ".join(str(port) for port in plan.network.publish)
+    return (Weakening("network.publish", f"{ports}: not offered on the host", 'network.mode = "veth"'),)
 
 
 def refuse(plan: Plan, system: str, engine: Engine) -> None:
@@ -426,4 +460,6 @@ def _labels(plan: Plan, request: Request) -> tuple[tuple[str, str], ...]:
     labels = [(LABEL_MANAGED, "true"), (LABEL_PLAN, digest(plan))]
     if request.owner is not None:
         labels.append((LABEL_OWNER, request.owner))
+    if request.session:
+        labels.append((LABEL_SESSION, request.session))
     return tuple(labels)

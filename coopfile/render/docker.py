@@ -12,17 +12,32 @@ import io
 
 from coopfile.errors import CoopError
 from coopfile.plan.hosttools import PROC_MASKED
+from coopfile.record import Record
 from coopfile.render.container import HOSTNAME, STOP_GRACE, Scratch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from coopfile.plan.bind import Mount
     from coopfile.render.container import Container
     from coopfile.render.facts import Engine
 
 Argv = tuple[str, ...]
+
+
+class Execution(Record):
+    """One more command in a container.
+
+    ``inherited`` are variables that it gets with the values that the engine's own process has, and
+    ``file`` has lines of ``NAME=value`` with more. ``input`` tells that it is to have standard input.
+    """
+
+    argv: Argv
+    inherited: tuple[str, ...] = ()
+    file: str = ""
+    input: bool = False
+    terminal: bool = False
 
 
 def run(container: Container) -> Argv:
@@ -56,6 +71,26 @@ def execute(container: Container) -> Argv:
     return (*argv, container.name, *container.argv)
 
 
+def attach(engine: Engine, runtime: str | None, identifier: str) -> Argv:
+    """Return the argv that starts a made container and stays as long as that runs, which reads its input."""
+    return (*_called(engine, runtime), "start", "--attach", "--interactive", _checked(identifier))
+
+
+def within(engine: Engine, runtime: str | None, identifier: str, execution: Execution) -> Argv:
+    """Return the argv that runs a command in a container that runs, as its user and in its directory."""
+    argv = [*_called(engine, runtime), "exec", *(["--interactive"] if execution.input else [])]
+    argv += ["--tty", "--detach-keys", _NO_DETACHING] if execution.terminal else []
+    for name in execution.inherited:
+        argv += ["--env", name]
+    argv += ["--env-file", execution.file] if execution.file else []
+    return (*argv, _checked(identifier), *execution.argv)
+
+
+def difference(engine: Engine, identifier: str) -> Argv:
+    """Return the argv that prints what has changed in a container's root file system, a path a line."""
+    return (engine.program, "diff", _checked(identifier))
+
+
 def stop(engine: Engine, identifier: str) -> Argv:
     """Return the argv that asks a container to end, and ends it after a grace period."""
     return (engine.program, "stop", "--time", str(STOP_GRACE), _checked(identifier))
@@ -66,9 +101,14 @@ def remove(engine: Engine, identifier: str) -> Argv:
     return (engine.program, "rm", "--force", "--volumes", _checked(identifier))
 
 
-def commit(engine: Engine, identifier: str, tag: str) -> Argv:
-    """Return the argv that makes an image of a container's root file system, mounts left out."""
-    return (engine.program, "commit", _checked(identifier), _checked(tag))
+def commit(engine: Engine, identifier: str, tag: str, unlabelled: Sequence[str] = ()) -> Argv:
+    """Return the argv that makes an image of a container's root file system, mounts left out.
+
+    The image has the container's labels, but for the values of those ``unlabelled``.
+    """
+    changes = [f'LABEL {name}=""' for name in unlabelled]
+    options = [word for change in changes for word in ("--change", change)]
+    return (engine.program, "commit", *options, _checked(identifier), _checked(tag))
 
 
 def build(engine: Engine, tag: str, network: str, context: str = "-") -> Argv:
@@ -96,10 +136,14 @@ def load(engine: Engine, tag: str) -> Argv:
 
 
 def _program(container: Container) -> list[str]:
+    return _called(container.engine, container.runtime)
+
+
+def _called(engine: Engine, runtime: str | None) -> list[str]:
     """Return the engine's program; Podman takes the OCI runtime before the verb."""
-    if container.runtime is not None and container.engine.name == "podman":
-        return [container.engine.program, "--runtime", container.runtime]
-    return [container.engine.program]
+    if runtime is not None and engine.name == "podman":
+        return [engine.program, "--runtime", runtime]
+    return [engine.program]
 
 
 def _checked(name: str) -> str:
@@ -127,7 +171,8 @@ def _options(container: Container) -> list[str]:
     argv += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
     if engine.selinux:
         argv += ["--security-opt", "label=disable"]
-    argv += ["--read-only", "--ipc", "private", "--log-driver", "none"]
+    argv += [] if container.writable else ["--read-only"]
+    argv += ["--ipc", "private", "--log-driver", "none"]
     argv.append("--no-healthcheck")
     if engine.name == "podman":
         argv += ["--read-only-tmpfs=false", "--http-proxy=false", "--image-volume", "ignore"]
@@ -217,13 +262,21 @@ def variables(
     passed = []
     for name, host in container.inherited:
         value = values[host]
-        if environment.get(name) != value and (name in environment or name.startswith(_ACTED_ON)):
+        if not may_have(name, value, environment):
             raise CoopError(
                 f"env.{name}: {container.engine.name} itself would act on the value of {host}",
                 "give it another name, or use the native back end",
             )
         passed.append((name, value))
     return tuple(passed)
+
+
+def may_have(name: str, value: str, environment: Mapping[str, str]) -> bool:
+    """Tell whether an engine's own process may have a variable that is only to be passed on.
+
+    ``environment`` is that process's own.
+    """
+    return environment.get(name) == value or not (name in environment or name.startswith(_ACTED_ON))
 
 
 # Keys that nobody presses: else the engine keeps ^P for itself, and ^P^Q abandons the command.

@@ -14,7 +14,8 @@ from coopfile import strictjson
 from coopfile.errors import CoopError
 from coopfile.language.diagnostics import quoted, visible
 from coopfile.language.suggest import did_you_mean
-from coopfile.plan.bind import PASSED, PASSED_PREFIX, Host
+from coopfile.plan.bind import Host
+from coopfile.plan.hosttools import PASSED, PASSED_PREFIX
 from coopfile.render import factvalues as values
 from coopfile.render import windows
 from coopfile.render.facts import DIRECTORY, FILE, LINK, PLACEHOLDER, Engine, Entry, Facts
@@ -51,7 +52,8 @@ def to_json(facts: Facts, variables: Sequence[Variable] = ()) -> str:
     """
     outer = windows.outer if facts.system == "windows" else str
     data: dict[str, Any] = {"system": facts.system}
-    data["host"] = {name: getattr(facts.host, name) for name in Host._fields}
+    # What is rendered is the default session's: a session is no fact of the machine.
+    data["host"] = {name: getattr(facts.host, name) for name in Host._fields if name != "session"}
     for name in ("home", "workspace", "directory", "data"):
         path = data["host"][name]
         data["host"][name] = outer(path) if path else ""

@@ -189,10 +189,11 @@ def weakenings(
     if plan.network.mode in ("none", "proxy"):
         text = "there is no loopback either: the only one is the host's"
         found.append(Weakening("network.mode", text))
-    if plan.network.mode == "host" and plan.network.publish:
+    if plan.network.publish:
         ports = ", ".join(str(port) for port in plan.network.publish)
-        text = f"{ports}: not mapped; what listens does so on the host itself"
-        found.append(Weakening("network.publish", text))
+        on_host = plan.network.mode == "host"
+        text = "not mapped; what listens does so on the host itself" if on_host else "not offered on the host"
+        found.append(Weakening("network.publish", f"{ports}: {text}"))
     found += _limits(plan)
     if plan.session.persist:
         paths = ", ".join(plan.session.persist)

@@ -14,9 +14,9 @@ import os
 import re
 import shutil
 import signal
-import stat
 import subprocess
 
+from coopfile import wholefile
 from coopfile.errors import CoopError
 from coopfile.record import Record
 
@@ -90,20 +90,15 @@ def _files(environment: Mapping[str, str]) -> Iterator[str]:
 def _read(path: str) -> dict[str, Any] | None:
     """Return the content of a file of credentials, None if there is no such file."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+        body = wholefile.read(path, _MOST_FILE)
     except OSError as error:
         raise _unusable(path, error.strerror or "it cannot be read") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise _unusable(path, "it is not a file")
-    with os.fdopen(descriptor, "rb") as file:
-        body = file.read(_MOST_FILE + 1)
+    if body is None:
+        return None
     if not body.strip():
         return {}
     try:
-        content = json.loads(body) if len(body) <= _MOST_FILE else None
+        content = json.loads(body)
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):

@@ -13,7 +13,7 @@ import zlib
 
 from coopfile import __version__
 from coopfile.errors import CoopError
-from coopfile.plan import cache
+from coopfile.plan import cache, sessions
 from coopfile.plan.model import to_data
 from coopfile.record import Record
 from coopfile.rootfs.hold import hold
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from coopfile.native.building import Step
-    from coopfile.plan.model import Plan
+    from coopfile.plan.model import Access, Plan
     from coopfile.rootfs.build import StageError
     from coopfile.rootfs.progress import Progress
     from coopfile.rootfs.store import Root, Stage, Store
@@ -34,11 +34,15 @@ class Base(Record):
     """A built root file system: real paths of its layers, the highest first, and the image's environment.
 
     ``held`` are descriptors: while one of them is open, in any process, no layer is removed.
+    ``committed`` is the key of the stage that a session added, the highest, if there is one.
+    ``unused`` tells that one was added to other stages, and none to these.
     """
 
     layers: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
     held: tuple[int, ...] = ()
+    committed: str | None = None
+    unused: bool = False
 
 
 class Built(Record):
@@ -55,20 +59,21 @@ def find(plan: Plan, directory: str, project: str) -> Base:
     ``directory`` is the store's, ``project`` the real path of the workspace. Raises CoopError,
     naming the command to run, if it is not built or the plan has changed since.
     """
-    wanted = (__version__, os.uname().machine, project, *_inputs(plan))
+    added = committed_path(directory, project, plan.access)
+    wanted = (__version__, os.uname().machine, project, added, *_inputs(plan))
     entry = f"{directory}/found/{zlib.crc32(marshal.dumps(wanted)):08x}"
     try:
         recalled = cache.recall(entry, wanted)
         if recalled is not None:
-            root, stamp, keys, environment = recalled
-            if _stamp(root) == stamp:
+            stamps, keys, environment, committed, unused = recalled
+            if all(_stamp(path) == stamp for path, stamp in stamps):
                 held = [hold(f"{directory}/stages/{key}") for key in keys]
                 if None not in held:
-                    return _base(directory, keys, environment, held)
+                    return _base(directory, keys, environment, held, committed, unused)
                 for descriptor in held:
                     if descriptor is not None:
                         os.close(descriptor)
-        return _search(plan, directory, project, entry, wanted)
+        return _search(plan, directory, project, added, entry, wanted)
     except OSError as error:
         from coopfile.rootfs.store import failure
 
@@ -118,26 +123,35 @@ def _stamp(path: str) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
-def _base(directory: str, keys: Any, environment: Any, held: Any) -> Base:
+def committed_path(directory: str, project: str, access: Access | None) -> str:
+    """Return the path of the record of what a project's sessions, and who asks, have committed."""
+    return f"{directory}/committed/{sessions.project_id(project, access)}.json"
+
+
+def _base(
+    directory: str, keys: Any, environment: Any, held: Any, committed: str | None = None, unused: bool = False
+) -> Base:
     real = os.path.realpath(directory)
     layers = tuple(f"{real}/stages/{key}/fs" for key in reversed(keys))
-    return Base(layers, tuple((name, value) for name, value in environment), tuple(held))
+    return Base(layers, tuple((name, value) for name, value in environment), tuple(held), committed, unused)
 
 
 def _environment(image: Stage) -> list[tuple[str, str]]:
     return [(str(name), str(value)) for name, value in image.about.get("environment", ())]
 
 
-def _search(plan: Plan, directory: str, project: str, entry: str, wanted: tuple[Any, ...]) -> Base:
+def _search(
+    plan: Plan, directory: str, project: str, added: str, entry: str, wanted: tuple[Any, ...]
+) -> Base:
     """Find the stages by their keys, and keep what was found in an entry."""
     from contextlib import ExitStack
 
+    from coopfile.rootfs import committed
     from coopfile.rootfs.chain import chain
     from coopfile.rootfs.store import Store
 
     store = Store(directory)
-    record = store.root_path(project)
-    stamp = _stamp(record)
+    stamps = [(path, _stamp(path)) for path in (store.root_path(project), added)]
     root = store.root(project)
     links = chain(plan, root)
     keys = [link.key for link in links]
@@ -152,10 +166,20 @@ def _search(plan: Plan, directory: str, project: str, entry: str, wanted: tuple[
         image = store.stage(keys[0])
         if image is None:
             raise _missing(links[0].kind, keys, root)
+        known = committed.read(directory, project, plan.access)
+        top = known.get(keys[-1])
+        if top is not None:
+            descriptor = hold(f"{directory}/stages/{top.stage}")
+            if descriptor is None:
+                raise CoopError("what was committed is no longer there", "coop reset goes on without it")
+            opened.callback(os.close, descriptor)
+            held.append(descriptor)
+            keys.append(top.stage)
         opened.pop_all()
-    environment = _environment(image)
-    cache.remember(entry, wanted, (record, stamp, keys, environment))
-    return _base(directory, keys, environment, held)
+    found = (keys, _environment(image))
+    about = (None if top is None else top.stage, bool(known) and top is None)
+    cache.remember(entry, wanted, (stamps, *found, *about))
+    return _base(directory, *found, held, *about)
 
 
 def _missing(kind: str, keys: list[str], root: Root | None) -> CoopError:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import stat
 
 import tomli
 
+from coopfile import wholefile
 from coopfile.errors import CoopError
 
 TYPE_CHECKING = False
@@ -57,18 +57,11 @@ def _files(environment: Mapping[str, str], system: str) -> Iterator[str]:
 
 def _entries(path: str) -> list[dict[str, Any]]:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+        body = wholefile.read(path, _LARGEST)
     except OSError as error:
         raise CoopError(f"{path} cannot be read: {error.strerror}", _REMEDY) from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise CoopError(f"{path} is not a file", _REMEDY)
-    with os.fdopen(descriptor, "rb") as file:
-        body = file.read(_LARGEST + 1)
-    if len(body) > _LARGEST:
-        raise CoopError(f"{path} is larger than {_LARGEST} bytes", _REMEDY)
+    if body is None:
+        return []
     try:
         content = tomli.loads(body.decode())
     except ValueError as error:

@@ -6,6 +6,7 @@
     DIRECTORY/stages/KEY/stage.json  what it is and what it stands on
     DIRECTORY/building/…             stages under way, locked by who builds them
     DIRECTORY/roots/HASH.json        which stages a project uses
+    DIRECTORY/committed/ID.json      what sessions have added to them (``committed``)
     DIRECTORY/caches/HASH/NAME       what a package manager has downloaded for a project
     DIRECTORY/found/HASH             what a run has found in here (``base``)
     DIRECTORY/locks/KEY              held by who builds a stage, so that another waits
@@ -31,7 +32,7 @@ from coopfile import wholefile
 from coopfile.errors import CoopError
 from coopfile.native import syscalls
 from coopfile.record import Record
-from coopfile.rootfs.hold import hold
+from coopfile.rootfs import committed
 from coopfile.rootfs.tree import remove_tree
 
 TYPE_CHECKING = False
@@ -140,44 +141,32 @@ class Store:
             with _locked_directory(aside):
                 os.mkdir(f"{aside}/{_FS}", 0o755)
                 about = make(f"{aside}/{_FS}")
-                meta = {
-                    "kind": kind,
-                    "parent": parent,
-                    "created": int(time.time()),
-                    "size": disk_usage(f"{aside}/{_FS}"),
-                    "about": about,
-                }
-                with open(f"{aside}/{_META}", "x", encoding="utf-8") as file:
-                    json.dump(meta, file, sort_keys=True)
-                _sync(aside)
-                os.rename(aside, f"{self.directory}/stages/{wanted}")
-                _sync(self.directory)
+                _seal(aside, kind, parent, about)
+                return self._install(aside, wanted)
         except BaseException:
             remove_tree(aside)
             raise
+
+    def _install(self, aside: str, wanted: str) -> Stage:
+        os.rename(aside, f"{self.directory}/stages/{wanted}")
+        _sync(self.directory)
         built = self.stage(wanted)
         if built is None:
             raise CoopError(f"{self.directory}/stages/{wanted} has just been made and is not complete")
         return built
 
-    @contextlib.contextmanager
-    def using(self, *keys: str) -> Iterator[tuple[Stage, ...]]:
-        """Keep stages from being collected meanwhile; raises CoopError when one is not there."""
-        with contextlib.ExitStack() as held:
-            yield tuple(held.enter_context(self._using(wanted)) for wanted in keys)
+    def made(self, place: str, kind: str, parent: str | None, about: Mapping[str, Any]) -> None:
+        """Have a stage complete and on disk, for ``adopt``, that was made in ``fs`` below a place aside."""
+        with self._explained():
+            _seal(place, kind, parent, about)
 
-    @contextlib.contextmanager
-    def _using(self, wanted: str) -> Iterator[Stage]:
-        descriptor = hold(f"{self.directory}/stages/{wanted}")
-        if descriptor is None:
-            raise _missing(wanted)
-        try:
-            stage = self.stage(wanted)
-            if stage is None:
-                raise _missing(wanted)
-            yield stage
-        finally:
-            os.close(descriptor)
+    def adopt(self, place: str, wanted: str) -> Stage:
+        """Return a stage, from its place aside if it is not there already. Only inside ``changing``."""
+        found = self.stage(wanted)
+        if found is not None:
+            return found
+        self._take_out(f"stages/{wanted}")  # what is left of one that somebody has damaged
+        return self._install(place, wanted)
 
     def root_path(self, project: str) -> str:
         """Return the path of the record of what a project uses."""
@@ -206,14 +195,20 @@ class Store:
 
         Whoever calls this holds them, so that no collection under way takes them for unused.
         """
-        self._make_directories()
         root = {
             "project": os.fsencode(project).hex(),
             "stages": list(keys),
             "generations": dict(generations or {}),
         }
-        with self._explained(), self._alone(_ROOTS):
+        with self.changing():
             wholefile.write(self.root_path(project), json.dumps(root).encode())
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """Be the only one who records what projects use; nothing is collected meanwhile."""
+        self._make_directories()
+        with self._explained(), self._alone(_ROOTS):
+            yield
 
     def collect(self, *, dry_run: bool = False, caches: bool = False) -> Freed:
         """Remove the stages and downloads of no project, or only tell which; those in use now stay.
@@ -254,6 +249,7 @@ class Store:
     def _reachable(self, roots: Mapping[str, Root]) -> set[str]:
         """Return the keys that projects name, and those of all that they stand on."""
         pending = [key for root in roots.values() for key in root.stages]
+        pending += committed.stages(self.directory)
         reached: set[str] = set()
         while pending:
             current = pending.pop()
@@ -322,7 +318,7 @@ class Store:
             if owner != os.geteuid():
                 raise CoopError(f"{self.directory} belongs to user {owner}, not to you", _NOT_YOURS)
             os.chmod(self.directory, 0o700)
-            for name in ("stages", "building", "roots", "locks"):
+            for name in ("stages", "building", "roots", "committed", "locks"):
                 os.makedirs(f"{self.directory}/{name}", mode=0o755, exist_ok=True)
         except OSError as error:
             raise CoopError(f"{self.directory} cannot be made: {error.strerror}", _NOT_YOURS) from None
@@ -364,6 +360,20 @@ def disk_usage(path: str) -> int:
                 if entry.is_dir(follow_symlinks=False):
                     pending.append(entry.path)
     return total
+
+
+def _seal(place: str, kind: str, parent: str | None, about: Mapping[str, Any]) -> None:
+    """Say beside a layer what it is, and have all of it on disk."""
+    meta = {
+        "kind": kind,
+        "parent": parent,
+        "created": int(time.time()),
+        "size": disk_usage(f"{place}/{_FS}"),
+        "about": about,
+    }
+    with open(f"{place}/{_META}", "x", encoding="utf-8") as file:
+        json.dump(meta, file, sort_keys=True)
+    _sync(place)
 
 
 def _read(path: str, name: str) -> Stage | None:
@@ -425,7 +435,3 @@ def _sync(path: str) -> None:
         syscalls.syncfs(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _missing(wanted: str) -> CoopError:
-    return CoopError(f"the stage {wanted} of the root file system is not there", "coop init")

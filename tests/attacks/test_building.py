@@ -11,20 +11,12 @@ import pytest
 
 from coopfile.rootfs.tree import fingerprint
 from tests.builds import BUSYBOX, Build
-from tests.sandboxes import DEADLINE, Project, tree
+from tests.sandboxes import DEADLINE, tree
 
 pytestmark = [
     pytest.mark.native,
     pytest.mark.skipif(not BUSYBOX.exists(), reason="busybox-static is not installed"),
 ]
-
-
-@pytest.fixture
-def build(project: Project) -> Build:
-    """Return a stage on an image of busybox."""
-    made = Build(project)
-    made.busybox()
-    return made
 
 
 @pytest.fixture

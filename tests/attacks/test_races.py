@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from coopfile.native.placeholders import MODE
+from coopfile.native.marks import MODE
 from tests.attacks.options import give, hide
 from tests.sandboxes import DEADLINE, Project, descendants, tree
 

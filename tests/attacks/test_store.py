@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.test_base_image import BUSYBOX
+from tests.imaged import BUSYBOX
 from tests.native.test_rebuild import TOOL, Built, with_apk
 from tests.sandboxes import Project
 from tests.unit.rootfs.fakeregistry import FakeRegistry

@@ -159,3 +159,48 @@ def test_signals_to_others(project: Project) -> None:
     finally:
         sentinel.kill()
         sentinel.wait()
+
+
+REACH = """
+import fcntl, os, sys, termios
+size = os.get_terminal_size(0)
+def attempt(name, call):
+    try:
+        call()
+        print(name, "done", end="\\r\\n")
+    except OSError:
+        print(name, "refused", end="\\r\\n")
+attempt("another", lambda: os.open("/dev/pts/1", os.O_RDWR | os.O_NOCTTY))
+for pid in (1, os.getppid()):
+    for number in range(64):
+        try:
+            descriptor = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_NOCTTY)
+        except OSError:
+            continue
+        print("descriptor", number, end="\\r\\n")
+for path in ("/dev/console", "/dev/tty0", "/dev/tty1", "/dev/ttyS0", "/dev/vcs"):
+    attempt(path, lambda: os.open(path, os.O_RDWR | os.O_NOCTTY))
+os.fchmod(0, 0o666)
+termios.tcsetattr(0, termios.TCSANOW, [0, 0, 0, 0, 0, 0, [b"x"] * 32])
+fcntl.ioctl(0, termios.TIOCSWINSZ, b"\\x07\\0" * 4)
+print("changed", end="\\r\\n")
+"""
+
+
+def test_own_terminal(project: Project, terminal: tuple[int, int]) -> None:
+    """From a terminal of its own a command can neither push input into the caller's nor change it."""
+    master, slave = terminal
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, b"\x18\0\x50\0\0\0\0\0")
+    before = termios.tcgetattr(slave), os.fstat(slave).st_mode, os.get_terminal_size(slave)
+    process = project.popen("/usr/bin/python3", "-I", "-c", PUSH + REACH, stdin=slave, stdout=slave)
+    seen = b""
+    while process.poll() is None or select.select([master], [], [], 0)[0]:
+        if select.select([master], [], [], 0.02)[0]:
+            seen += os.read(master, 65536)
+    assert process.stderr is not None
+    lines = seen.decode().replace("\r", "").split("\n")[:-1]
+    assert len(lines) == 16 + 7 and lines[-1] == "changed", (seen, process.stderr.read())
+    assert {line.split()[1] for line in lines[:16]} == {str(errno.EPERM)}
+    assert all(line.endswith(" refused") for line in lines[16:-1]), lines
+    assert pushed(slave) == b""
+    assert (termios.tcgetattr(slave), os.fstat(slave).st_mode, os.get_terminal_size(slave)) == before

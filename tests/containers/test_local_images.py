@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.engines.engine import Engine
-from tests.native.test_base_image import made
+from tests.imaged import made
 from tests.native.test_local_image import layout
 from tests.sandboxes import Project
 

@@ -6,14 +6,30 @@ from pathlib import Path
 
 import pytest
 
+from tests.builds import build
 from tests.engines import images
 from tests.engines.cell import UnusableError
-from tests.imaged import imaged
+from tests.imaged import imaged, registry
 from tests.netlab import connected, lab, way
 from tests.proxylab import proxied, secure
 from tests.sandboxes import Workshop, actor, project, workshop
+from tests.sessionlab import sessions
 
-__all__ = ["actor", "connected", "debian", "imaged", "lab", "project", "proxied", "secure", "way", "workshop"]
+__all__ = [
+    "actor",
+    "build",
+    "connected",
+    "debian",
+    "imaged",
+    "lab",
+    "project",
+    "proxied",
+    "registry",
+    "secure",
+    "sessions",
+    "way",
+    "workshop",
+]
 
 
 @pytest.fixture(scope="session")

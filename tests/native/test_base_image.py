@@ -2,60 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import os
 import signal
 import subprocess
-import tarfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from coopfile.rootfs.platforms import of_machine
 from coopfile.rootfs.tree import fingerprint
+from tests.imaged import BUSYBOX, made
 from tests.sandboxes import Project, Workshop, wait_until
 from tests.unit.rootfs.fakeregistry import FakeRegistry
-from tests.unit.rootfs.images import LAYER, MadeImage, descriptor, sha256
-
-BUSYBOX = Path("/bin/busybox")
-TOOLS = ("cat", "chmod", "env", "id", "ls", "mkdir", "mv", "rm", "sh", "touch", "true")
 
 pytestmark = pytest.mark.skipif(not BUSYBOX.exists(), reason="busybox-static is not installed")
-
-
-def made(version: str) -> MadeImage:
-    """Return an image of busybox for this machine whose /etc/version tells it from others."""
-    raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode="w") as tar:
-        for name, content in (
-            ("bin/busybox", BUSYBOX.read_bytes()),
-            ("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n"),
-            ("etc/version", version.encode()),
-        ):
-            member = tarfile.TarInfo(name)
-            member.size, member.mode = len(content), 0o755
-            tar.addfile(member, io.BytesIO(content))
-        for tool in TOOLS:
-            member = tarfile.TarInfo(f"bin/{tool}")
-            member.type, member.linkname = tarfile.SYMTYPE, "busybox"
-            tar.addfile(member)
-    image = MadeImage(str(of_machine(os.uname().machine)), Env=["PATH=/opt/bin:/bin", "FROM_IMAGE=yes"])
-    image.tar, image.layer = raw.getvalue(), gzip.compress(raw.getvalue(), mtime=0)
-    image.layers = [descriptor(image.layer, LAYER)]
-    image.config["rootfs"]["diff_ids"] = [sha256(image.tar)]
-    return image
-
-
-@pytest.fixture
-def registry() -> Iterator[FakeRegistry]:
-    """Yield a registry on the loopback interface that holds version one."""
-    found = FakeRegistry()
-    found.add(made("one"), "1")
-    yield found
-    found.close()
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import pytest
 from coopfile.rootfs.tree import fingerprint
 from tests.builds import BUSYBOX, Build
 from tests.sandboxes import (
-    Project,
     abandoned_cgroups,
     cgroup_directories,
     descendants,
@@ -25,14 +24,6 @@ pytestmark = [
     pytest.mark.native,
     pytest.mark.skipif(not BUSYBOX.exists(), reason="busybox-static is not installed"),
 ]
-
-
-@pytest.fixture
-def build(project: Project) -> Build:
-    """Return a stage on an image of busybox."""
-    made = Build(project)
-    made.busybox()
-    return made
 
 
 def paths(layer: Path) -> list[str]:

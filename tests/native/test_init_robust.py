@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from coopfile.rootfs.tree import fingerprint, remove_tree
-from tests.native.test_base_image import BUSYBOX, made
+from tests.disk import Disk
+from tests.imaged import BUSYBOX, made
 from tests.native.test_stages import Built, built, neighbour
 from tests.sandboxes import (
     DEADLINE,
-    Actor,
     Project,
     descendants,
     tree,
@@ -48,16 +48,14 @@ AGENT = "mkdir -p /opt/agent; cat /data1 /data2 > /opt/agent/program; chmod 755 
 
 
 @pytest.fixture
-def registry() -> Iterator[FakeRegistry]:
-    """Yield a registry on the loopback interface that holds an image of two layers."""
+def registry(registry: FakeRegistry) -> FakeRegistry:
+    """Return the registry with an image of two layers."""
     image = made("one")
     image.layers.append(descriptor(SECOND_BLOB, LAYER))
     image.config["rootfs"]["diff_ids"].append(sha256(SECOND))
-    found = FakeRegistry()
-    found.add(image, "1")
-    found.blobs[sha256(SECOND_BLOB)] = SECOND_BLOB
-    yield found
-    found.close()
+    registry.add(image, "1")
+    registry.blobs[sha256(SECOND_BLOB)] = SECOND_BLOB
+    return registry
 
 
 def start(project: Project) -> subprocess.Popen[bytes]:
@@ -206,34 +204,6 @@ def test_ended_while_fetching(built: Built, registry: FakeRegistry, number: sign
     go.set()
     assert process.returncode == 128 + number and b"Traceback" not in said, said
     assert contents(built.store) == {} and ruins(built.store) == []
-
-
-class Disk:
-    """A small file system of an actor's in a mount namespace of its own, where a project's coop runs."""
-
-    def __init__(self, actor: Actor, path: Path) -> None:
-        self._path = path
-        options = f"size=1m,mode=700,uid={actor.uid},gid={actor.gid}"
-        script = (
-            f"mount --make-rprivate / && mount -t tmpfs -o {options} none {path} && echo ready && exec cat"
-        )
-        self._holder = subprocess.Popen(
-            ["unshare", "--mount", "setpriv", "--pdeathsig", "KILL", "sh", "-c", script],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert self._holder.stdout is not None and self._holder.stdout.readline() == b"ready\n"
-        self.enter = ("nsenter", f"--target={self._holder.pid}", "--mount")
-        self.seen = Path(f"/proc/{self._holder.pid}/root{path}")
-        """Where it is for the tests."""
-
-    def resize(self, size: str) -> None:
-        """Give it another size, as mount(8) takes it."""
-        subprocess.run([*self.enter, "mount", "-o", f"remount,size={size}", str(self._path)], check=True)
-
-    def close(self) -> None:
-        """End the namespace, and the file system with it."""
-        self._holder.communicate()
 
 
 @pytest.fixture

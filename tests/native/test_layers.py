@@ -17,16 +17,16 @@ TOOLS = ("cat", "chmod", "env", "id", "ln", "ls", "mkdir", "mv", "readlink", "rm
 
 # What `coop run` will do when it knows which layers a plan has.
 RUN = """
-import json, sys
+import json, os, sys
 sys.path.insert(0, sys.argv[1])
-from coopfile.cli.run import this_host
 from coopfile.compiling import Request, compile_project
 from coopfile.errors import CoopError
+from coopfile.launching import this_host
 from coopfile.native import runner
 from coopfile.plan.bind import bind
 asked = json.loads(sys.argv[2])
 compiled = compile_project(Request(asked["project"], assignments=('base.image="x"', *asked["settings"])))
-launch = bind(compiled.plan, this_host(compiled.project), tuple(asked["argv"]))
+launch = bind(compiled.plan, this_host(compiled.project, os.environ), tuple(asked["argv"]))
 launch = launch.replace(environment={"PATH": "/bin", **launch.environment})
 try:
     outcome = runner.run(runner.prepare(launch, (), (), tuple(asked["layers"])))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.test_base_image import BUSYBOX, made
+from tests.imaged import BUSYBOX, made
 from tests.sandboxes import Project
 from tests.unit.rootfs.images import MadeImage, index, layout_files, sha256
 

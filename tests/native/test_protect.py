@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from coopfile.native.placeholders import is_placeholder
+from coopfile.native.marks import is_placeholder
 from tests.sandboxes import DEADLINE, Project, descendants, wait_until
 
 pytestmark = pytest.mark.native

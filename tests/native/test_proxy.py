@@ -10,12 +10,12 @@ import signal
 
 import pytest
 
-from tests.native.test_base_image import BUSYBOX, made
+from tests.imaged import BUSYBOX, made
 from tests.native.test_local_image import layout
 from tests.native.test_veth import publish
 from tests.netlab import INTERNET, NEIGHBOUR, PORT, Lab
 from tests.proxylab import Secure, allow
-from tests.sandboxes import Project, descendants, wait_gone, wait_until
+from tests.sandboxes import Project, descendants, kill, wait_gone, wait_until
 
 pytestmark = pytest.mark.native
 
@@ -116,6 +116,18 @@ def test_blocked(proxied: Project, lab: Lab) -> None:
     assert len(lines) == 1 and "www.example.org:81 is blocked" in lines[0]
 
 
+def test_refused_requests_are_logged(proxied: Project) -> None:
+    """Requests that the proxy does not take are listed too, with their hosts where those are known."""
+    chunks = "-H 'Transfer-Encoding: chunked' -d x"
+    result = proxied.shell(
+        f"curl {QUIET} {chunks} http://{SITE}/; curl {QUIET} --proxytunnel {chunks} http://{SITE}/; true"
+    )
+    logged = json.loads(proxied.coop("log", "--json").out)
+    assert [(entry["host"], entry["port"]) for entry in logged] == [("", 0), (SITE, 80)]
+    for entry in logged:
+        assert "refused: send a Content-Length" in entry["text"] and entry["text"] in result.err
+
+
 def test_same_verdict(proxied: Project) -> None:
     """The proxy and `coop why` agree, item for item."""
     for target in ("four.example.org:80", "four.example.org:8443", "four.example.org:22", "example.org:443"):
@@ -201,11 +213,7 @@ def test_nothing_left(proxied: Project, lab: Lab, how: str) -> None:
     elif how == "kill the monitor":
         os.kill(below[0], signal.SIGKILL)
     elif how == "kill all":
-        for pid in (process.pid, *below):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        kill(process.pid, *below)
     process.wait(30)
     assert wait_gone(below), below
     assert lab.changes() == {}

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import os
 import re
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pexpect
 import pytest
 
-from tests.native.test_base_image import BUSYBOX, made
+from tests.imaged import BUSYBOX, made
 from tests.sandboxes import DEADLINE, Project, descendants, wait_gone
 from tests.unit.rootfs.fakeregistry import FakeRegistry
-from tests.unit.rootfs.images import LAYER, MadeImage, descriptor, sha256
+from tests.unit.rootfs.images import MadeImage
 
 pytestmark = pytest.mark.skipif(not BUSYBOX.exists(), reason="busybox-static is not installed")
 
@@ -44,19 +42,15 @@ def with_apk(version: str) -> MadeImage:
         member = tarfile.TarInfo("bin/apk")
         member.size, member.mode = len(APK), 0o755
         tar.addfile(member, io.BytesIO(APK))
-    image.tar, image.layer = raw.getvalue(), gzip.compress(raw.getvalue(), mtime=0)
-    image.layers = [descriptor(image.layer, LAYER)]
-    image.config["rootfs"]["diff_ids"] = [sha256(image.tar)]
+    image.hold(raw.getvalue())
     return image
 
 
 @pytest.fixture
-def registry() -> Iterator[FakeRegistry]:
-    """Yield a registry on the loopback interface that holds version one."""
-    found = FakeRegistry()
-    found.add(with_apk("one"), "1")
-    yield found
-    found.close()
+def registry(registry: FakeRegistry) -> FakeRegistry:
+    """Return the registry with version one that has the package manager."""
+    registry.add(with_apk("one"), "1")
+    return registry
 
 
 class Built:

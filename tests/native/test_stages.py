@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from coopfile.rootfs.tree import fingerprint
-from tests.native.test_base_image import BUSYBOX, made
+from tests.imaged import BUSYBOX
 from tests.native.test_rebuild import with_apk
 from tests.native.test_start import SLOW, imported
 from tests.sandboxes import Project, descendants, wait_gone, wait_until
@@ -24,15 +24,6 @@ from tests.unit.rootfs.fakeregistry import FakeRegistry
 pytestmark = pytest.mark.skipif(not BUSYBOX.exists(), reason="busybox-static is not installed")
 
 UNIQUE = "cat /proc/sys/kernel/random/uuid > /"
-
-
-@pytest.fixture
-def registry() -> Iterator[FakeRegistry]:
-    """Yield a registry on the loopback interface that holds an image of busybox."""
-    found = FakeRegistry()
-    found.add(made("one"), "1")
-    yield found
-    found.close()
 
 
 class Built:

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import pytest
 
 from coopfile.plan.endpoints import NAMESERVER
-from tests.native.test_base_image import BUSYBOX
+from tests.imaged import BUSYBOX
 from tests.native.test_local_image import archive
 from tests.netlab import HTTP, INTERNET, INTERNET6, NEIGHBOUR, PORT, RESOLV_CONF, Lab, on_lab
-from tests.sandboxes import Project, Workshop, descendants, wait_gone, wait_until
+from tests.sandboxes import Project, Workshop, descendants, kill, wait_gone, wait_until
 
 pytestmark = pytest.mark.native
 
@@ -196,11 +196,7 @@ def test_nothing_left(connected: Project, lab: Lab, how: str) -> None:
     elif how == "kill all":
         # From the last: pasta, slirp4netns and whatever holds rules are left to the kernel alone.
         helpers = [pid for pid in below if names_helper(pid)]
-        for pid in (process.pid, *(pid for pid in below if pid not in helpers)):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        kill(process.pid, *(pid for pid in below if pid not in helpers))
     process.wait(30)
     assert wait_gone(below), below
     assert lab.changes() == {}

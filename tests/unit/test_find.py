@@ -10,7 +10,7 @@ import pytest
 
 from coopfile import find
 from coopfile.errors import CoopError
-from coopfile.native.placeholders import MODE
+from coopfile.native.marks import MODE
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Files are replaced as a whole or not at all."""
+"""Files are read and replaced as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,6 +9,21 @@ from pathlib import Path
 import pytest
 
 from coopfile import wholefile
+
+
+def test_read(tmp_path: Path) -> None:
+    """What is there is returned, None for nothing; a pipe is not waited for, nor is too much read."""
+    path, pipe = tmp_path / "file", tmp_path / "pipe"
+    assert wholefile.read(str(path), 5) is None
+    assert wholefile.read(f"{__file__}/below", 5) is None
+    path.write_bytes(b"12345")
+    assert wholefile.read(str(path), 5) == b"12345"
+    with pytest.raises(OSError, match="larger than 4 bytes"):
+        wholefile.read(str(path), 4)
+    os.mkfifo(pipe)
+    for other in (pipe, tmp_path):
+        with pytest.raises(OSError, match="not a file"):
+            wholefile.read(str(other), 5)
 
 
 def test_replaced(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_every_layer_is_checked(project: Path, capsys: pytest.CaptureFixture[str
     [
         ('network.allow = ["pypi.org"]', 1, "network.allow has no effect"),
         ('network.mode = "proxy"', 1, "nothing can be reached"),
-        ('network.publish = ["3000"]', 1, "network.publish has no effect"),
+        ('network = { mode = "host", publish = ["3000"] }', 1, "network.publish has no effect"),
         ('coop = 1\nfiles.read = ["/run/user/1000"]', 2, "can hold sockets"),
         ('files.write = ["/tmp"]', 1, "can hold sockets"),
         ('files.read = ["/var"]', 1, "can hold sockets"),

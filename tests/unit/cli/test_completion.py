@@ -75,6 +75,20 @@ def test_bash_offers_commands_after_run(script: Path) -> None:
     assert complete(script, "run", "--", "ls", "--js") == []
 
 
+def test_bash_offers_sessions(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a session is named, the project's are offered, and after the name what the verb takes then."""
+    coop = tmp_path / "coop"
+    coop.write_text('#!/bin/sh\n[ "$*" = "ls -q" ] && printf "work\\nplay\\nwait\\n"\n')
+    coop.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for words in (("exec",), ("stop", "play"), ("shell",), ("exec", "-w", "/tmp"), ("run", "--session")):
+        assert complete(script, *words, "w") == ["wait", "work"], words
+    assert "bash" in complete(script, "exec", "work", "bas")
+    assert "bash" in complete(script, "exec", "work", "--", "bas")
+    assert complete(script, "exec", "work", "--no") == ["--no-terminal"]
+    assert complete(script, "exec", "work", "--", "ls", "--no") == []
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_scripts_are_valid(shell: str, tmp_path: Path) -> None:
     """The script parses in its shell, where that shell is installed."""

@@ -9,12 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coopfile.cli import exec as exec_verb
 from coopfile.cli import main, run
-from coopfile.cli.options import RunOptions, quick_run
+from coopfile.cli.options import ExecOptions, RunOptions, quick_exec, quick_run, seconds
+from coopfile.errors import UsageError
+from coopfile.language.values import BadValue, Duration
 
 WORDS = st.sampled_from(
     [
         *("-C", "-f", "--as", "--set", "--timeout", "-q", "-v", "--directory", "--file", "--place", "--json"),
+        *("--session", "--ttl", "-w", "--dir", "--env", "-T", "--no-terminal", "--session=x", "--env=A=b"),
         *(
             "--",
             "-",
@@ -35,18 +39,18 @@ WORDS = st.sampled_from(
 )
 
 
-def with_argparse(argv: list[str]) -> RunOptions | None:
-    """Return what argparse makes of ``coop run ARGV``; None when it ends there."""
-    seen: list[RunOptions] = []
+def with_argparse(argv: list[str], verb: str = "run") -> RunOptions | ExecOptions | None:
+    """Return what argparse makes of ``coop run ARGV``, or of another verb's; None when it ends there."""
+    seen: list[RunOptions | ExecOptions] = []
 
-    def record(options: RunOptions) -> int:
+    def record(options: RunOptions | ExecOptions) -> int:
         seen.append(options)
         return 0
 
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()):
-        patch.setattr(run, "execute", record)
+        patch.setattr(exec_verb if verb == "exec" else run, "execute", record)
         with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-            main._with_argparse(["run", *argv])
+            main._with_argparse([verb, *argv])
     return seen[0] if seen else None
 
 
@@ -57,6 +61,72 @@ def test_agreement(argv: list[str]) -> None:
     quick = quick_run(argv)
     if quick is not None:
         assert with_argparse(argv) == quick
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(WORDS, max_size=8))
+def test_agreement_on_exec(argv: list[str]) -> None:
+    """Whatever the short way of ``coop exec`` understands, argparse understands in the same way."""
+    quick = quick_exec(argv)
+    if quick is not None:
+        assert with_argparse(argv, "exec") == quick
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["work", "true"],
+        ["work"],
+        ["work", "--", "true"],
+        ["work", "--", "--", "-x"],
+        ["work", "ls", "--", "-la", "-w", "x"],
+        ["-q", "-C", "dir", "work", "-v", "--", "true"],
+        ["work", "-w", "src", "--env", "A=b", "--env", "C=d", "--timeout", "5s", "-T", "--", "make"],
+        ["--env", "A=b", "--dir", "src", "work", "--no-terminal", "--env", "C=d", "make", "-j4"],
+    ],
+)
+def test_usual_lines_of_exec(argv: list[str]) -> None:
+    """Options stand before a session's name or after it, and the command's own are left alone."""
+    quick = quick_exec(argv)
+    assert quick is not None
+    assert with_argparse(argv, "exec") == quick
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["--", "work", "true"], ["-h"], ["work", "--env"], ["work", "--env=A=b"], ["work", "-"]]
+)
+def test_left_to_argparse_of_exec(argv: list[str]) -> None:
+    """What is less usual, or wrong, is left to argparse."""
+    assert quick_exec(argv) is None
+
+
+def test_options_after_the_name_with_argparse() -> None:
+    """What only argparse understands may stand after the name, too."""
+    asked = with_argparse(["--env", "A=b", "work", "--env=C=d", "--place", "group", "--", "true"], "exec")
+    assert isinstance(asked, ExecOptions)
+    assert asked.variables == ("A=b", "C=d") and asked.place == "group" and asked.command == ("true",)
+
+
+def test_a_commands_own_options_with_argparse() -> None:
+    """Behind ``--`` nothing is coop's, on whatever way the line is understood."""
+    for line in (["--color=never", "work", "--", "--help"], ["work", "--color=never", "--", "--help"]):
+        asked = with_argparse(line, "exec")
+        assert isinstance(asked, ExecOptions) and asked.command == ("--help",)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text("0123456789hms.", max_size=6) | st.from_regex(r"[0-9]{1,5}(ms|s|m|h)", fullmatch=True))
+def test_times(text: str) -> None:
+    """A time is what the language says that it is, or refused with its words."""
+    try:
+        expected: float | None = Duration().parse(text) / 1000
+    except BadValue:
+        expected = None
+    if expected is None:
+        with pytest.raises(UsageError, match="--timeout: "):
+            seconds("--timeout", text)
+    else:
+        assert seconds("--timeout", text) == expected
 
 
 @pytest.mark.parametrize(
@@ -86,6 +156,7 @@ def test_agreement(argv: list[str]) -> None:
             "make",
         ],
         ["--directory", "dir", "--file", "file", "true"],
+        ["--session", "work", "--ttl", "2h", "--", "make"],
     ],
 )
 def test_usual_lines(argv: list[str]) -> None:

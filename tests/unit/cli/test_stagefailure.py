@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coopfile.cli.stagefailure import explain, place, tail
+from coopfile.cli.stagefailure import explain, tail
+from coopfile.cli.written import place
 from coopfile.compiling import Compiled, Request, compile_project
 from coopfile.rootfs.build import StageError
 
@@ -20,6 +21,7 @@ packages = { apt = [
   "git",
 ], pip = ["x"] }
 agent.install = "install me"
+network.publish = ["9000", '80:1', "8000"]
 [[users]]
 name = "alice"
 trust = "owner"
@@ -46,6 +48,9 @@ def compiled(project: Path, **options: object) -> Compiled:
         ("packages.apt", 0, 7, 14, 3),
         ("packages.pip", 0, 9, 4, 3),
         ("agent.install", 0, 10, 7, 7),
+        ("network.publish", 0, 11, 36, 6),
+        ("network.publish", 1, 11, 28, 6),
+        ("network.publish", 2, 11, 20, 6),
     ],
 )
 def test_in_the_coopfile(project: Path, key: str, number: int, line: int, column: int, length: int) -> None:
@@ -64,9 +69,9 @@ def test_in_a_users_override(project: Path) -> None:
     """What the matched user's override adds is found there, not at the key of the same name above."""
     found = compiled(project, identity="terminal:alice")
     assert found.settings.value("setup.run")[-1] == "mine"
-    assert str(place(found, "setup.run", 4)[0]) == "Coopfile:16:14"
+    assert str(place(found, "setup.run", 4)[0]) == "Coopfile:17:14"
     assert str(place(found, "setup.run", 0)[0]) == "Coopfile:3:14"
-    assert str(place(found, "agent.install", 0)[0]) == "Coopfile:17:7"
+    assert str(place(found, "agent.install", 0)[0]) == "Coopfile:18:7"
 
 
 def test_in_other_layers(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from coopfile.errors import CoopError
-from coopfile.native.placeholders import MODE, Placeholders, is_placeholder
+from coopfile.native.marks import MODE, is_placeholder
+from coopfile.native.placeholders import Placeholders
 
 
 @pytest.fixture

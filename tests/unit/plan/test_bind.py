@@ -8,7 +8,8 @@ import pytest
 
 from coopfile.errors import CoopError
 from coopfile.language.items import Variable
-from coopfile.plan.bind import PASSED, PATH, Host, Launch, Mount, bind
+from coopfile.plan.bind import PATH, Host, Launch, Mount, bind
+from coopfile.plan.hosttools import PASSED
 from coopfile.plan.model import Plan
 from coopfile.plan.sessions import session_id
 from tests.unit.plan.samples import PLAN, with_leaf

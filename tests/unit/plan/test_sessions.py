@@ -14,7 +14,7 @@ from coopfile.language.settings import SETTINGS
 from coopfile.plan.bind import Mount, bind
 from coopfile.plan.model import Access, Plan
 from coopfile.plan.promises import unkept
-from coopfile.plan.sessions import CACHES, flat, kept, project_id, session_id, slug, variables
+from coopfile.plan.sessions import CACHES, flat, is_name, kept, place, project_id, session_id, slug, variables
 from tests.unit.plan.samples import PLAN, with_leaf
 from tests.unit.plan.strategies import RELATIVE
 from tests.unit.plan.test_bind import HOST
@@ -167,3 +167,24 @@ def test_variables_name_kept_directories() -> None:
     for name, cache in CACHES.items():
         for path in variables((name,), "/h").values():
             assert any(f"/h/{directory}/".startswith(f"{path}/") for directory in cache.directories)
+
+
+@pytest.mark.parametrize("name", ["default", "a", "A.b_c-1", "_", "0", "a" * 64, "_.", "a--"])
+def test_names(name: str) -> None:
+    """Letters, digits, dots, hyphens and underscores make a name."""
+    assert is_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "-", "-a", ".a", "a/b", "a b", "é", "a" * 65, "a\n", "²"])
+def test_no_names(name: str) -> None:
+    """What could be taken for an option, a hidden file or a path is no name."""
+    assert not is_name(name)
+
+
+def test_named_sessions_have_directories_of_their_own() -> None:
+    """What one session keeps is not another's; caches are shared."""
+    plan = with_leaf(with_leaf(PLAN, "session.persist", (".claude",)), "session.caches", ("pip",))
+    first, second = (bind(plan, HOST.replace(data=DATA, session=name), ()) for name in ("default", "work"))
+    assert first.kept[0].source != second.kept[0].source and first.kept[1] == second.kept[1]
+    assert second.kept[0].source == f"{place(DATA, ROOT, None, 'work')}/persist/.claude"
+    assert second.environment["COOP_SESSION"] == session_id(ROOT, None, "work")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -74,6 +75,22 @@ def test_failure() -> None:
         loop.stop()
 
     assert [str(error) for error in run(fail, go_on)] == ["mine"]
+
+
+def test_stopped() -> None:
+    """What was not begun yet when the loop stops never is, and Python does not complain of it."""
+    begun: list[str] = []
+
+    async def never() -> None:
+        begun.append("late")
+
+    async def stop(loop: Loop) -> None:
+        loop.start(never())
+        loop.stop()
+
+    assert run(stop) == []
+    gc.collect()
+    assert begun == []
 
 
 def test_workers() -> None:

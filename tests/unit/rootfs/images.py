@@ -46,21 +46,26 @@ class MadeImage:
     """One image. Its documents are made when they are asked for, so change it before."""
 
     def __init__(self, platform: str = "linux/amd64", name: bytes = b"hello", **inner: Any) -> None:
-        self.tar = tar(file=name)
-        self.layer = gzip.compress(self.tar, mtime=0)
         os, architecture, *variant = platform.split("/")
         self.config: dict[str, Any] = {
             "os": os,
             "architecture": architecture,
-            "rootfs": {"type": "layers", "diff_ids": [sha256(self.tar)]},
+            "rootfs": {"type": "layers"},
             "config": {"Env": ["PATH=/bin", "A=b=c"], "User": "1000:1000", "WorkingDir": "/srv", **inner},
         }
         if variant:
             self.config["variant"] = variant[0]
-        self.layers: list[dict[str, Any]] = [descriptor(self.layer, LAYER)]
+        self.hold(tar(file=name))
         self.config_type = documents.OCI_CONFIG
         self.media_type = documents.OCI_MANIFEST
         self.more: dict[str, Any] = {}
+
+    def hold(self, archive: bytes, layer: bytes | None = None) -> None:
+        """Have one layer: an archive, and the same compressed if that is not to be done here."""
+        self.tar = archive
+        self.layer = gzip.compress(archive, mtime=0) if layer is None else layer
+        self.layers: list[dict[str, Any]] = [descriptor(self.layer, LAYER)]
+        self.config["rootfs"]["diff_ids"] = [sha256(archive)]
 
     @property
     def config_bytes(self) -> bytes:

@@ -7,7 +7,6 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,21 +39,6 @@ from tests.unit.rootfs.archives import (
 )
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="giving files away takes root")
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    """Return an empty root with canaries around it."""
-    return Place(tmp_path)
-
-
-@pytest.fixture
-def open_base() -> Iterator[Path]:
-    """Yield a directory that everybody may enter and write to."""
-    base = Path(tempfile.mkdtemp(prefix="coop-unpack-"))
-    base.chmod(0o777)
-    yield base
-    remove_tree(str(base))
 
 
 def test_modes_and_times_are_those_of_the_archive_under_any_umask(open_base: Path) -> None:

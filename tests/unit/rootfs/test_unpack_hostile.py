@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -29,13 +28,6 @@ from tests.unit.rootfs.archives import (
     long,
     pax,
 )
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    """Return an empty root with canaries around it."""
-    return Place(tmp_path)
-
 
 ESCAPES = (
     b"../canary",

@@ -13,7 +13,6 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,12 +27,6 @@ from tests.unit.rootfs.archives import Place, archive, digest, file, gz
 CONTENT = archive(
     file(b"random", random.Random(5).randbytes(1 << 20)), file(b"zeros", bytes(5 << 20)), file(b"end", b"e")
 )
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    """Return an empty root with canaries around it."""
-    return Place(tmp_path)
 
 
 def zstandard() -> Any:

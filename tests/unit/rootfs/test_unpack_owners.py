@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,21 +26,6 @@ from tests.unit.rootfs.archives import (
 )
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="giving files away takes root")
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    """Return an empty root with canaries around it."""
-    return Place(tmp_path)
-
-
-@pytest.fixture
-def open_base() -> Iterator[Path]:
-    """Yield a directory that everybody may enter and write to."""
-    base = Path(tempfile.mkdtemp(prefix="coop-unpack-"))
-    base.chmod(0o777)
-    yield base
-    remove_tree(str(base))
 
 
 def test_extended_attributes_that_mean_something_to_the_kernel_are_left_out(place: Place) -> None:

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 import os
 from itertools import permutations
-from pathlib import Path
 
 import pytest
 
 from tests.unit.rootfs.archives import Place, archive, directory, file, mode_of, pax
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    """Return an empty root with canaries around it."""
-    return Place(tmp_path)
-
 
 LOWER = archive(
     directory(b"dir", 0o700),

@@ -358,6 +358,17 @@ _VERBS: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
         "context",
     ),
     "image inspect": ({}, (), "image"),
+    "image pull": (
+        {
+            **dict.fromkeys(("arch a", "os", "platform"), _text),
+            **_RUN_ONLY,
+            "scheme": _choice("http", "https", "auto"),
+            "max-concurrent-downloads": _integer(1, 2**31),
+        },
+        (),
+        "image",
+    ),
+    "list": ({"format": _choice("json", "table", "yaml", "toml")}, ("all a", "quiet q"), ""),
 }
 
 
@@ -407,6 +418,10 @@ def _options(call: Call, words: list[str], world: World) -> list[str]:
 
 
 def _positionals(call: Call, words: list[str], form: str) -> None:
+    if not form:
+        if words:
+            raise RefusedError(f"unexpected {words}")
+        return
     if not words or not words[0]:
         raise RefusedError(f"missing {form.split()[0]}")
     call.subject, rest = words[0], words[1:]

@@ -91,6 +91,7 @@ def test_particular_globs(glob: str, yes: list[str], no: list[str]) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cc", "Cs"], max_codepoint=0x2FFF), min_size=1, max_size=12))
+@example("\u0130\u05a2")
 def test_names_in_any_case(text: str) -> None:
     """A name is matched as written, in upper and lower case, and in either normal form."""
     pattern = re.compile("^" + name_pattern(text, "$"), re.DOTALL)
@@ -98,7 +99,8 @@ def test_names_in_any_case(text: str) -> None:
     for form in (composed, unicodedata.normalize("NFD", text)):
         assert pattern.search(form)
     for character in (str.upper, str.lower):
-        assert pattern.search("".join(map(character, composed)))
+        # A letter that becomes several leaves the normal forms where other marks follow it.
+        assert pattern.search(unicodedata.normalize("NFC", "".join(map(character, composed))))
 
 
 @pytest.mark.parametrize("name", ["Coop\ufb01le.lock", "COOPFILE.LOC\u212a", "coopfile.lock"])

@@ -6,7 +6,7 @@
 # weaker than the plan: limits.tmp: held for each of /tmp, /var/tmp, /run, /dev/shm and the home, not for all together, nor for /dev (instead: limits.memory bounds them all: they are in memory)
 # weaker than the plan: sandbox.backend: beside the plan there are the engine's own /sys, names in /dev and /etc, variables such as HOSTNAME, and system calls that the native back end denies: docs/backends.md (instead: the native back end)
 # weaker than the plan: session.caches: apt: nothing to share, for a run installs no packages of the system (instead: packages: what is built has caches of its own)
-# weaker than the plan: session.commit: there is no root file system to commit
+# weaker than the plan: session.commit: a run of its own throws away what it changes of the root file system (instead: coop run --session NAME: what a session changes can be kept)
 #
 
 mkdir -p /home/you/.local/state/coop/masks/directory && { [ -e /home/you/.local/state/coop/masks/file ] || : >/home/you/.local/state/coop/masks/file; } \

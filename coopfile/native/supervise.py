@@ -1,0 +1,289 @@
+"""The supervisor of one command in a session: a fork of PID 1, as locked in as the command.
+
+All that the command starts stays below this process, which adopts what loses its parent
+(PR_SET_CHILD_SUBREAPER), so that ending it is ending all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource  # also what os.wait4 imports, which may not be there any more inside
+import time
+
+from coopfile.errors import CoopError
+from coopfile.native import descendants, pty, signals, streams, syscalls, wire
+from coopfile.native.spawn import NotStarted, spawn
+from coopfile.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _socket import socket
+    from collections.abc import Callable
+    from typing import Any
+
+    from coopfile.native.init import Start
+    from coopfile.native.upper import Upper
+
+RAN, END = 76, 77  # exit statuses: a command ran; PID 1 is asked to end the session
+TIMED_OUT = 124
+_PROMPT = 10.0  # seconds that a client may take for a message
+_MOST = 1 << 30  # bytes of address space while a request is received
+_GRACE = 2.0  # seconds between asking to end and ending, when the time is over
+_LET_GO = 1.0  # the same when the caller is gone
+_UNENDING = "some of its processes cannot be ended: the kernel holds them"
+
+
+def main(connection: socket, start: Start, plan: str, upper: Upper | None) -> int:
+    """Answer one request to the session, whose plan has that digest; return this process's exit status.
+
+    When it raises, none of what the command started may be left to itself: PID 1 ends the session.
+    """
+    connection.settimeout(_PROMPT)
+    supervisor = None
+    try:
+        if wire.peer(connection) != (0, os.geteuid()):
+            return 0  # of another user; or from inside, where the number of a process is not 0
+        request, descriptors = _receive(connection)
+        if request[:1] != (wire.PROTOCOL,):
+            text = "the session was started by another version of coop"
+            wire.send(connection, ("refused", text, "end it with coop stop; it starts again when used"))
+        elif request[1:2] == ("stop",):
+            return END
+        else:
+            supervisor = _answer(connection, request[1:], descriptors, start, plan, upper)
+            if supervisor is not None:
+                supervisor.attend()
+    except wire.Broken:
+        pass  # the caller is gone
+    return 0 if supervisor is None else RAN
+
+
+def _receive(connection: socket) -> tuple[tuple[Any, ...], list[int]]:
+    """Receive a request: of nonsense marshal may make something enormous, which must not end the session."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    most = _MOST if before[0] == resource.RLIM_INFINITY else min(_MOST, before[0])
+    resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
+    try:
+        return wire.receive(connection, 3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def _answer(
+    connection: socket,
+    request: tuple[Any, ...],
+    descriptors: list[int],
+    start: Start,
+    plan: str,
+    upper: Upper | None,
+) -> Supervisor | None:
+    """Do what is asked; return what has to attend to a command that has been started."""
+    try:
+        kind, asked, *details = request
+        if asked not in (None, plan):
+            wire.send(connection, ("replaced",))
+        elif kind == "exec":
+            supervisor = Supervisor(connection, start, Asked(*details))
+            return supervisor if supervisor.begin(descriptors) else None
+        elif kind == "usage":
+            wire.send(connection, ("usage", *descendants.usage()))
+        elif kind == "upper" and upper is not None:
+            wire.send(connection, ("upper", upper.layers, upper.made), (upper.descriptor,))
+        elif kind == "pause":
+            _pause(connection)
+        else:
+            wire.send(connection, ("refused", f"this session has no {kind}", ""))
+    except CoopError as error:
+        wire.send(connection, ("refused", error.message, error.remedy or ""))
+    except (TypeError, ValueError, AttributeError) as error:
+        wire.send(connection, ("refused", f"the session cannot do that: {error}", ""))
+    return None
+
+
+def _pause(connection: socket) -> None:
+    """Stop all processes while the caller stays connected."""
+    stopped = descendants.stop_all()
+    try:
+        wire.send(connection, ("paused", len(stopped)))
+        connection.settimeout(None)
+        wire.receive(connection)
+    finally:
+        for pid in stopped:
+            descendants.signal(pid, signals.SIGCONT)
+
+
+class Asked(Record):
+    """What is asked for with a command: the fields of ``model.Command``. ``environment`` is made of pairs."""
+
+    argv: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+    directory: str | None
+    timeout: float | None
+    terminal: tuple[int, int] | None
+
+
+class Supervisor:
+    """Runs one command and answers with how it ended."""
+
+    def __init__(self, connection: socket, start: Start, asked: Asked) -> None:
+        self._connection = connection
+        self._start = start
+        self._asked = asked
+        self._began = time.monotonic()
+        self._deadline = None if asked.timeout is None else self._began + asked.timeout
+        self._command = 0
+        self._status: int | None = None
+        self._peak: int | None = None
+
+    def begin(self, descriptors: list[int]) -> bool:
+        """Start what was asked for; tell whether it could be. Raises CoopError, ValueError, TypeError."""
+        asked = self._asked
+        syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+        kept = (self._connection.fileno(), self._start.report, *descriptors)
+        syscalls.close_but((0, 1, 2, *kept))
+        environment = {**self._start.launch.environment, **dict(asked.environment)}
+        place = _place(self._start.launch.mounts[0].target, asked.directory)
+        _enter(place)
+        environment["PWD"] = place
+        if not asked.argv:
+            raise CoopError("no command was given")
+        if asked.terminal is None:
+            master, actions = None, _streams(descriptors)
+        else:
+            master, actions = _terminal(asked.terminal)
+        started = spawn(asked.argv, environment, self._start.mask, actions)
+        if isinstance(started, NotStarted):
+            self._answer(started.status, notes=(started.text,))
+            return False
+        self._command = started
+        _let_go()
+        try:
+            wire.send(self._connection, ("started",), () if master is None else (master,))
+        except wire.Broken:
+            pass  # which is noticed again, when the command can be ended
+        if master is not None:
+            os.close(master)
+        return True
+
+    def attend(self) -> None:
+        """Wait for the command's end, for its time to be over, or for the caller to go."""
+        deadline = self._deadline
+        self._connection.settimeout(None)  # with one, Python would wait where it is told not to
+        signals.announce(self._connection.fileno())
+        number: int | None = signals.SIGIO  # something may have come before
+        while self._status is None:
+            if number == signals.SIGIO and not self._listen():
+                self._end_all(signals.SIGHUP if self._asked.terminal else signals.SIGTERM, _LET_GO)
+                return
+            if deadline is not None and time.monotonic() >= deadline:
+                ended = self._end_all(signals.SIGTERM, _GRACE)
+                self._answer(TIMED_OUT, timed_out=True, notes=() if ended else (_UNENDING,))
+                return
+            number = signals.wait(None if deadline is None else deadline - time.monotonic())
+            if number == signals.SIGCHLD:
+                self._reap()
+        code = os.waitstatus_to_exitcode(self._status)
+        self._answer(code if code >= 0 else 128 - code, signal=-code if code < 0 else None)
+
+    def _listen(self) -> bool:
+        """Do what the caller asks for meanwhile; tell whether it is still there."""
+        while (waiting := wire.is_waiting(self._connection)) is not False:
+            if waiting is None:
+                return False
+            self._connection.settimeout(_PROMPT)
+            try:
+                message, _ = wire.receive(self._connection)
+            except wire.Broken:
+                return False
+            self._connection.settimeout(None)
+            if message[:1] != ("signal",) or not isinstance(message[-1], int):
+                return False
+            descendants.signal(-self._command, message[-1])
+        return True
+
+    def _reap(self) -> bool:
+        """Reap what has ended; tell whether anything is left."""
+        while True:
+            try:
+                pid, status, used = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self._command:
+                self._status = status
+                # An exec counts what went before it, which is this process's memory: exec_mmap in fs/exec.c.
+                own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+                self._peak = used.ru_maxrss * 1024 if used.ru_maxrss > own else None
+
+    def _end_all(self, asking: int, grace: float) -> bool:
+        """End all that the command started, after having asked; tell whether that could be done."""
+        for pid in descendants.find(os.getpid()):
+            descendants.signal(pid, asking)
+            descendants.signal(pid, signals.SIGCONT)
+        if self._wait_all(grace, lambda: None):
+            return True
+        return self._wait_all(_PROMPT, lambda: descendants.kill(os.getpid()))
+
+    def _wait_all(self, seconds: float, between: Callable[[], None]) -> bool:
+        """Reap until nothing is left, which only the kernel can tell; not longer than so many seconds."""
+        deadline = time.monotonic() + seconds
+        while self._reap():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            between()
+            signals.wait(min(left, 0.05))
+        return True
+
+    def _answer(
+        self, status: int, *, signal: int | None = None, timed_out: bool = False, notes: tuple[str, ...] = ()
+    ) -> None:
+        took = time.monotonic() - self._began
+        wire.send(self._connection, ("ended", status, signal, timed_out, took, self._peak, notes))
+
+
+def _place(workspace: str, directory: str | None) -> str:
+    """Return where a command starts, as a path inside."""
+    if not directory:
+        return workspace
+    return directory if directory.startswith("/") else f"{workspace}/{directory}"
+
+
+def _enter(directory: str) -> None:
+    """Change to a directory. No link leads out: this process has no descriptor of one any more."""
+    try:
+        os.chdir(directory)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise CoopError(
+            f"{directory} cannot be entered inside the sandbox: {why}", "name a directory of the sandbox"
+        ) from None
+
+
+def _streams(descriptors: list[int]) -> tuple[Any, ...]:
+    """Make the caller's descriptors the three streams of this process, which the command inherits."""
+    if len(descriptors) != 3:
+        raise CoopError("a command needs three streams")
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    streams.refuse_directories()
+    streams.take_own_devices()
+    return ()
+
+
+def _terminal(size: tuple[int, int]) -> tuple[int, tuple[Any, ...]]:
+    try:
+        master, slave = pty.open_pair(*size)
+    except OSError as error:
+        raise CoopError(f"the sandbox cannot make a terminal: {error.strerror}") from None
+    return master, tuple(pty.actions(slave))
+
+
+def _let_go() -> None:
+    """Give up the command's streams: whoever reads them waits for the last copy to be closed."""
+    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    for number in (0, 1, 2):
+        os.dup2(null, number, inheritable=False)
+    os.close(null)

@@ -1,0 +1,88 @@
+"""Where the Python API has its sessions from: this machine, or what stands in for it in a test."""
+
+from __future__ import annotations
+
+from coopfile.errors import CoopError
+from coopfile.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Protocol
+
+    from coopfile.plan.bind import Weakening
+    from coopfile.session.model import Live, Spec
+else:
+    Protocol = object
+
+
+class Open(Record):
+    """A session that runs. ``fresh`` tells that it was started just now, not joined."""
+
+    live: Live
+    fresh: bool
+    weakenings: tuple[Weakening, ...] = ()
+
+
+class Backend(Protocol):
+    """What `Session` takes as ``backend``."""
+
+    def open(self, spec: Spec) -> Open:
+        """Join the session if it runs, else start it. Raises PlanDiffers, CoopError."""
+
+    def note(self, spec: Spec, argv: Sequence[str]) -> None:
+        """Take notice of a command that has begun; asked for where ``session.commit`` is "auto"."""
+
+    def stop(self, spec: Spec) -> tuple[str, ...]:
+        """End it if it runs, after what ``session.commit`` says; what it keeps is kept.
+
+        Returns what there is to tell people. Raises CoopError.
+        """
+
+    def remove(self, spec: Spec) -> None:
+        """End it if it runs, and remove what it kept. Raises CoopError."""
+
+
+class Machine:
+    """The back ends of this machine, as ``sandbox.backend`` says."""
+
+    def open(self, spec: Spec) -> Open:
+        """Join or start it. What no ceiling lets a Coopfile say, a program's plan does not get either."""
+        from coopfile.compiling import hold_to_ceiling
+        from coopfile.session import lifecycle
+
+        hold_to_ceiling(spec.plan, spec.project)
+        opened = lifecycle.open_session(spec)
+        return Open(opened.live, opened.fresh, opened.weakenings)
+
+    def note(self, spec: Spec, argv: Sequence[str]) -> None:
+        """Remember a command that may install something."""
+        from coopfile.session import installs, lifecycle
+
+        installs.note(lifecycle.place(spec), argv)
+
+    def stop(self, spec: Spec) -> tuple[str, ...]:
+        """End it, whoever started it."""
+        from coopfile.find import directories
+        from coopfile.rootfs.store import Store
+        from coopfile.session import commit, lifecycle, store
+
+        directory = lifecycle.place(spec)
+        known = store.look(directory)
+        if known is None:
+            return ()
+        told = ""
+        try:
+            if known.state is not None and spec.plan.session.commit != "never":
+                told = commit.at_end(directory, known.state, Store(directories(spec.environment).rootfs))
+            lifecycle.stop(directory, known.state or store.salvaged(directory, spec.name))
+        except OSError as error:
+            raise CoopError(f"cannot end the session in {directory}: {error.strerror}") from None
+        return (told,) if told else ()
+
+    def remove(self, spec: Spec) -> None:
+        """End it, and remove its directory."""
+        from coopfile.find import directories
+        from coopfile.session import lifecycle, sweep
+
+        sweep.discard(lifecycle.place(spec), spec.name, directories(spec.environment).state)

@@ -1,0 +1,193 @@
+"""The helper: a warm interpreter that does nothing but fork; what it forks becomes sessions.
+
+It starts with a user's first session and ends when none has been asked for in a while. Sessions
+do not depend on it. Forked from one process they share what none of them changes, and start without
+an interpreter.
+"""
+
+from __future__ import annotations
+
+import _socket
+import fcntl
+import gc
+import os
+import signal
+import sys
+import time
+from contextlib import contextmanager
+
+from coopfile import __version__
+from coopfile.errors import CoopError
+from coopfile.native import syscalls, title, wire
+
+try:
+    from _blake2 import blake2b
+except ImportError:
+    from hashlib import blake2b
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_IDLE = 60.0  # seconds without a request
+_BACKLOG = 256
+_TRIES = 5
+_HELD = 20.0  # seconds that another process may take for starting one
+_PAUSE = 0.01  # seconds
+_CONNECTS = 5.0  # seconds
+_LOCK = "starting"
+_STATUS = (b"Cap", b"NoNewPrivs", b"Seccomp", b"Cpus_allowed:", b"Mems_allowed:")  # proc_pid_status(5)
+_PROGRAM = (
+    "import os, sys; os.fork() and os._exit(0); sys.path.append(sys.argv[1]); "
+    "from coopfile.session.helper import main; main(int(sys.argv[2]), *sys.argv[3:])"
+)
+
+
+def connected(state: str) -> _socket.socket:
+    """Return a connection to the helper of this user, started if need be. Raises CoopError, OSError."""
+    directory = f"{os.path.realpath(state)}/helper"
+    name = _name()
+    for _ in range(_TRIES):
+        connection = _try(directory, name)
+        if connection is not None:
+            return connection
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        with _locked(directory):
+            if not _answers(directory, name):
+                _start(directory, name)
+    raise CoopError("the process that makes sessions does not answer", f"does one hang? {directory}")
+
+
+def _try(directory: str, name: str) -> _socket.socket | None:
+    connection = wire.connect(directory, name, _CONNECTS)
+    if connection is not None and not wire.is_own(connection):
+        connection.close()
+        raise CoopError(f"{directory}/{name} belongs to another user", "remove it")
+    return connection
+
+
+def _answers(directory: str, name: str) -> bool:
+    connection = wire.connect(directory, name, _CONNECTS)
+    if connection is None:
+        return False
+    connection.close()
+    return True
+
+
+def _name() -> str:
+    """Return the name of the helper that may act for this process.
+
+    It does so in its own namespaces, control groups and limits, with its own privileges and version
+    of coop: for others there is another helper.
+    """
+    import resource
+
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    with open("/proc/self/status", "rb") as file:
+        status = [line for line in file.read().splitlines() if line.startswith(_STATUS)]
+    own: list[object] = [__version__, sys.executable, package, os.stat(f"{package}/__init__.py").st_mtime_ns]
+    own += [status, os.getpriority(os.PRIO_PROCESS, 0)]
+    own += [os.readlink(f"/proc/self/ns/{name}") for name in sorted(os.listdir("/proc/self/ns"))]
+    with open("/proc/self/cgroup", "rb") as file:
+        own.append(file.read())
+    limits = (getattr(resource, name) for name in sorted(dir(resource)) if name.startswith("RLIMIT_"))
+    own += [resource.getrlimit(limit) for limit in limits]
+    own.append((os.getuid(), os.geteuid(), os.getgid(), os.getegid(), sorted(os.getgroups())))
+    return blake2b(ascii(own).encode("ascii"), digest_size=8).hexdigest()
+
+
+@contextmanager
+def _locked(directory: str) -> Iterator[None]:
+    flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(f"{directory}/{_LOCK}", flags, 0o600)
+    try:
+        deadline = time.monotonic() + _HELD
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise CoopError(
+                        f"another process holds {directory}/{_LOCK} for {_HELD:g} s", "end it, and try again"
+                    ) from None
+                time.sleep(_PAUSE)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _start(directory: str, name: str) -> None:
+    """Start a helper: its socket is there before it is, so that nobody has to wait."""
+    if not sys.executable:
+        raise CoopError("the Python interpreter that runs this cannot be found", "use one that has a path")
+    for other in os.listdir(directory):
+        if other not in (_LOCK, name) and not _answers(directory, other):
+            os.unlink(f"{directory}/{other}")  # of one that was killed
+    listener = wire.listen(directory, name, _BACKLOG)
+    os.set_inheritable(listener.fileno(), True)
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    argv = [sys.executable, "-I", "-S", "-c", _PROGRAM, package, str(listener.fileno()), directory, name]
+    null = [(os.POSIX_SPAWN_OPEN, number, "/dev/null", os.O_RDWR, 0) for number in (0, 1, 2)]
+    started = os.posix_spawn(
+        sys.executable,
+        argv,
+        {"LANG": "C.UTF-8", "PATH": os.environ.get("PATH", "/usr/bin:/bin")},
+        file_actions=null,
+        setsid=True,
+        setsigmask=(),
+        setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+    )
+    listener.close()
+    try:
+        os.waitpid(started, 0)  # it has forked: nobody's child has to be waited for later
+    except ChildProcessError:
+        pass  # a library's user who waits for every child
+
+
+def main(descriptor: int, directory: str, name: str) -> None:
+    """Be the helper; ``descriptor`` is its listening socket's."""
+    from coopfile.session import keep
+
+    # Not the descriptors of who happened to start it, whose pipes and locks would never be let go.
+    syscalls.close_but((0, 1, 2, descriptor))
+    os.set_inheritable(descriptor, False)
+    title.take("coop: helper of sessions")
+    os.chdir("/")
+    gc.disable()
+    gc.collect()
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
+    listener = _socket.socket(fileno=descriptor)
+    while True:
+        listener.settimeout(_IDLE)
+        connection = _accept(listener)
+        if connection is None:
+            with _locked(directory):
+                listener.settimeout(0)
+                connection = _accept(listener)
+                if connection is None:
+                    os.unlink(f"{directory}/{name}")
+                    return
+        connection.setblocking(True)
+        try:
+            pid = os.fork()
+        except OSError as error:
+            pid = -1
+            keep.refuse(connection, error)
+        if pid == 0:
+            try:
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                listener.close()
+                keep.main(connection)
+            finally:
+                os._exit(1)
+        connection.close()
+
+
+def _accept(listener: _socket.socket) -> _socket.socket | None:
+    while True:
+        try:
+            return wire.accept(listener)
+        except OSError:
+            time.sleep(_PAUSE)  # no room for its descriptor

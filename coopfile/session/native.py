@@ -1,0 +1,216 @@
+"""Sessions in namespaces of this machine: starting them, and reaching those that run."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from coopfile import launching
+from coopfile.errors import CoopError
+from coopfile.find import directories
+from coopfile.native import report, syscalls, wire
+from coopfile.native.upper import Upper
+from coopfile.plan import canonical
+from coopfile.plan.bind import Weakening
+from coopfile.session import client, helper, keep, store
+from coopfile.session.model import SessionError, SessionGone, Started, Usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from coopfile.session.model import Command, Running, Spec
+    from coopfile.session.store import State
+
+_START = 90.0  # seconds: another helper of the network may have to start and to fail first
+_ENDS = 8.0  # seconds that a session may take to end when asked, and again when told
+_PIDFD_OPEN, _PIDFD_SEND_SIGNAL = 434, 424
+
+
+class NativeLive:
+    """A session in namespaces: ``model.Live``."""
+
+    backend = "native"
+
+    def __init__(self, directory: str, name: str, plan: str | None, lease: int | None = None) -> None:
+        """``plan`` is the digest of what it is known to run under."""
+        self._directory = directory
+        self._name = name
+        self._plan = plan
+        self._lease = lease
+
+    def begin(self, command: Command, streams: Sequence[int] = ()) -> Running:
+        """Start a command. Raises SessionGone, SessionError."""
+        return client.begin(self._directory, self._name, command, streams, plan=self._plan)
+
+    def usage(self) -> Usage:
+        """Return what it uses. Raises SessionGone."""
+        connection, message, _ = client.request(self._directory, self._name, ("usage", self._plan))
+        connection.close()
+        return Usage(*message[1:])
+
+    def upper(self) -> Upper:
+        """Return what takes the root's changes; the caller closes its descriptor.
+
+        Raises SessionError where the root is the host's own tools.
+        """
+        connection, message, descriptors = client.request(self._directory, self._name, ("upper", self._plan))
+        connection.close()
+        _, layers, made = message
+        return Upper(descriptors[0], layers, made)
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Return a context in which its processes are stopped; they go on also if this one is killed."""
+        from contextlib import contextmanager
+
+        @contextmanager
+        def pause() -> Iterator[None]:
+            connection, _, _ = client.request(self._directory, self._name, ("pause", self._plan))
+            try:
+                yield
+            finally:
+                connection.close()
+
+        return pause()
+
+    def stop(self) -> None:
+        """End all in it and wait until that is done. Raises SessionError."""
+        self.release()
+        try:
+            client.request(self._directory, self._name, ("stop",))[0].close()
+        except SessionError as error:
+            if not (isinstance(error, SessionGone) and error.begun):  # else it has heard
+                self._signal_monitor(15)  # it has no room for another process, or nothing leads to it
+        for number in (15, 9):
+            if store.wait_end(self._directory, _ENDS):
+                return
+            self._signal_monitor(number)
+        if not store.wait_end(self._directory, _ENDS):
+            raise SessionError(
+                f"the session {self._name} does not end", "the kernel holds one of its processes"
+            )
+
+    def release(self) -> None:
+        """Give up the lease: a session that was leased ends."""
+        if self._lease is not None:
+            os.close(self._lease)
+            self._lease = None
+
+    def _signal_monitor(self, number: int) -> None:
+        pid = store.keeper(self._directory)
+        if pid is None:
+            return
+        try:
+            descriptor = syscalls.call("pidfd_open", _PIDFD_OPEN, pid, 0)
+        except OSError:
+            return
+        # The lock is the monitor's: while it is held, the number is too.
+        if store.is_alive(self._directory):
+            try:
+                syscalls.call("pidfd_send_signal", _PIDFD_SEND_SIGNAL, descriptor, number, None, 0)
+            except OSError:
+                pass
+        os.close(descriptor)
+
+
+def join(directory: str, state: State) -> NativeLive | None:
+    """Return a session that runs; None if it does not."""
+    return NativeLive(directory, state.name, state.digest or None) if store.is_alive(directory) else None
+
+
+def start(spec: Spec, directory: str) -> Started:
+    """Start a session. Raises CoopError, OSError."""
+    own = directories(spec.environment)
+    bound = launching.bound(spec.plan, spec.project, spec.environment, (), spec.name)
+    mask = os.umask(0o077)
+    os.umask(mask)
+    log = ""
+    if spec.plan.network.mode == "proxy":
+        log = launching.log(spec.plan, spec.project, spec.environment, spec.name)
+    # Where the caller stands is a command's matter; a session is in the workspace.
+    launch, workspace = bound.launch, bound.launch.mounts[0].target
+    launch = launch.replace(
+        directory=workspace,
+        environment={**launch.environment, "PWD": workspace},
+        host=launch.host.replace(environment={}),  # its values that count are in the launch's own
+    )
+    order = keep.Order(
+        directory=directory,
+        plan=canonical.digest(spec.plan),
+        launch=launch,
+        inputs=bound.inputs,
+        private=bound.private,
+        layers=bound.layers,
+        environment=dict(spec.environment),
+        umask=mask,
+        state=own.state,
+        rootfs=own.rootfs,
+        log=log,
+        ttl=spec.ttl,
+        leased=spec.leased,
+    )
+    try:
+        started = _start(order, spec.name, own.state, bound.held)
+        return started.replace(weakenings=(*bound.weakenings, *started.weakenings))
+    finally:
+        for descriptor in bound.held:
+            os.close(descriptor)
+
+
+def _start(order: keep.Order, name: str, state: str, held: Sequence[int]) -> Started:
+    import pickle
+
+    data = pickle.dumps(order)
+    receiving, reported = os.pipe()
+    lease = os.pipe() if order.leased else None
+    try:
+        connection = helper.connected(state)
+        wire.send(connection, (data,), (reported, *(lease[:1] if lease else ()), *held))
+        connection.close()
+    except BaseException:
+        os.close(receiving)
+        if lease:
+            os.close(lease[1])
+        raise
+    finally:
+        os.close(reported)
+        if lease:
+            os.close(lease[0])
+    try:
+        weakenings = tuple(_ready(receiving))
+    except BaseException:
+        if lease:
+            os.close(lease[1])
+        raise
+    finally:
+        os.close(receiving)
+    live = NativeLive(order.directory, name, order.plan, lease[1] if lease else None)
+    return Started(live, weakenings=weakenings)
+
+
+def _ready(receiving: int) -> Iterator[Weakening]:
+    """Wait until the session takes requests; yield what is weaker. Raises CoopError if it does not start."""
+    deadline = time.monotonic() + _START
+    waiting = select.poll()
+    waiting.register(receiving, select.POLLIN)
+    data = b""
+    while True:
+        while report.END in data:
+            record, _, data = data.partition(report.END)
+            message = report.parse(record)
+            if message.kind == report.READY:
+                return
+            if message.kind == report.WEAKENING:
+                key, _, text = message.text.partition(": ")
+                yield Weakening(key, text, message.remedy)
+            if message.kind == report.FAILURE:
+                raise CoopError(message.text, message.remedy)
+        left = deadline - time.monotonic()
+        if left <= 0 or not waiting.poll(left * 1000):
+            raise CoopError(f"the session did not start within {_START:g} s")
+        chunk = os.read(receiving, 65536)
+        if not chunk:
+            raise SessionGone("the session ended while it was being started", "try again")
+        data += chunk

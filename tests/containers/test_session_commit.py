@@ -1,0 +1,95 @@
+"""Keeping what a session on a container engine has changed of its root file system."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.containers.asked import DOCKER
+from tests.containers.enginelab import EngineSessions
+from tests.engines.engine import Engine
+from tests.sandboxes import Result
+from tests.sessionlab import Refused
+
+# Where root inside is somebody who may change the image's files.
+WRITABLE = pytest.mark.parametrize("engine", ["podman", "podman-rootless"], indirect=True)
+CHANGES = (
+    "mkdir /bin/new; echo hallo > /bin/new/file; rm /bin/vi; ln -s x '/bin/a b'; echo more >> /etc/group"
+)
+
+
+@pytest.fixture
+def committing(sessions: EngineSessions) -> EngineSessions:
+    """Return sessions whose root file systems are to be committed if somebody says so."""
+    sessions.project.environment["COOP_SESSION_COMMIT"] = "ask"
+    return sessions
+
+
+def run(sessions: EngineSessions, script: str, *options: str) -> Result:
+    """Run a script in a single sandbox, or in the session ``work``."""
+    return sessions.project.run("sh", "-c", script, options=["-q", *options])
+
+
+@WRITABLE
+def test_what_is_committed(committing: EngineSessions, engine: Engine) -> None:
+    """It is seen, kept for all that comes after, and dropped again; what is mounted is no part of it."""
+    project = committing.project
+    assert run(committing, f"{CHANGES}; touch ~/home /tmp/x", "--session", "work").status == 0
+    shown = project.coop("diff", "work", "--json")
+    found = {(item["kind"], item["path"], item["type"]) for item in json.loads(shown.out)["changes"]}
+    assert found == {
+        ("added", "/bin/new", "directory"),
+        ("added", "/bin/new/file", "file"),
+        ("deleted", "/bin/vi", "file"),
+        ("added", "/bin/a b", "link"),
+        ("changed", "/etc/group", "file"),
+    }, shown
+    committed = project.coop("commit", "work")
+    assert committed.status == 0 and "added 3, changed 1, deleted 1" in committed.out, committed
+    assert project.coop("stop", "work").status == 0
+    again = "cat /bin/new/file; ls /bin/vi; echo $COOP_SESSION"
+    single = run(committing, again)
+    assert single.out.startswith("hallo\n") and "No such file" in single.err, single
+    joined = run(committing, again, "--session", "other")
+    assert joined.out.startswith("hallo\n") and "work" not in joined.out, joined
+    assert "changed nothing" in project.coop("diff", "other").err
+    # Another base has nothing of it; and the image has none of coop's own.
+    elsewhere = [f"--set=base.image={engine.image('env')}"]
+    assert run(committing, "ls /bin/new", *elsewhere).status != 0
+    images = engine.output("images", "--format", "{{.Repository}}:{{.Tag}}").split()
+    (image,) = [name for name in images if "coop-committed" in name]
+    config = json.loads(engine.output("image", "inspect", image))[0]["Config"]
+    assert not [
+        value for name, value in (config["Labels"] or {}).items() if name.startswith("coop.") and value
+    ]
+    assert not [variable for variable in config.get("Env") or () if "COOP" in variable]
+    dropped = project.coop("reset")
+    assert "dropped what was committed on podman" in dropped.out, dropped
+    assert run(committing, "ls /bin/new").status != 0
+    project.coop("stop", "--all")
+    engine.call("rmi", "--force", image)
+
+
+@DOCKER
+def test_nothing_to_commit(sessions: EngineSessions) -> None:
+    """A root that cannot be written is said to be that; one in which nothing was written is fine."""
+    project = sessions.project
+    assert run(sessions, "true", "--session", "work").status == 0
+    for verb in ("diff", "commit"):
+        refused = project.coop(verb, "work")
+        assert refused.status == 125 and "cannot be written on docker" in refused.err, refused
+        assert 'session.commit = "ask"' in refused.err
+    assert project.coop("stop", "work").status == 0
+    project.environment["COOP_SESSION_COMMIT"] = "ask"
+    assert run(sessions, "true", "--session", "work").status == 0
+    assert "nothing to commit" in project.coop("commit", "work").out
+    assert project.coop("stop", "work").status == 0
+
+
+@pytest.mark.parametrize("engine", ["docker+runsc"], indirect=True)
+def test_gvisor_is_refused(committing: EngineSessions) -> None:
+    """It does not let the engine see what is written: a commit would say that it saved it, and not do so."""
+    with pytest.raises(Refused, match="gVisor keeps what is written to itself"):
+        committing.caller().open()
+    assert committing.left() == []

@@ -1,0 +1,493 @@
+"""Sessions driven from outside: programs of an actor's that do with one what a test tells them.
+
+A ``Caller`` is such a program; it can be killed like any other. It speaks lines of JSON, so that
+what goes wrong in it comes back as it was: a refusal with words and a remedy, or a traceback, which
+fails the test.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sandboxes import (
+    DEADLINE,
+    Project,
+    Workshop,
+    abandoned_cgroups,
+    alive,
+    cgroup_directories,
+    descendants,
+    kill,
+    mounts,
+    wait_gone,
+    wait_until,
+)
+
+_DRIVER = r"""
+import json, os, socket, sys, traceback
+sys.path.insert(0, sys.argv[1])
+import coopfile
+from coopfile.errors import CoopError
+from coopfile.find import find
+from coopfile.session import lifecycle, store
+from coopfile.session.model import Command, Spec
+
+lives, running, outputs, kept = {}, {}, {}, []
+
+def open_session(name, overrides, ttl, leased):
+    plan = coopfile.compile(".", overrides=overrides)
+    project = find(".", None, os.environ)
+    opened = lifecycle.open_session(Spec(name, plan, project, dict(os.environ), ttl, leased))
+    lives[name] = opened.live
+    weakenings = [[item.key, item.text] for item in opened.weakenings]
+    return {"fresh": opened.fresh, "directory": opened.directory, "weakenings": weakenings}
+
+def place(name, overrides):
+    plan = coopfile.compile(".", overrides=overrides)
+    return lifecycle.place(Spec(name, plan, find(".", None, os.environ), dict(os.environ)))
+
+def stream(kind, number):
+    kind, _, path = kind.partition(":")
+    if kind == "null":
+        return os.open("/dev/null", os.O_RDWR)
+    if kind == "memory":
+        return os.memfd_create("stream")
+    if kind == "file":
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    if kind in ("directory", "directory-path"):
+        return os.open(path, os.O_RDONLY if kind == "directory" else os.O_PATH)
+    reading, writing = os.pipe()
+    mine, theirs = (writing, reading) if number == 0 else (reading, writing)
+    if kind == "closed":
+        os.close(mine)
+    else:
+        kept.append(mine)  # a pipe that nobody reads or writes
+    return theirs
+
+def begin(name, argv, environment, directory, timeout, terminal, streams):
+    size = None if terminal is None else tuple(terminal)
+    command = Command(tuple(argv), tuple(environment.items()), directory, timeout, size)
+    given = [] if size else [stream(kind, number) for number, kind in enumerate(streams)]
+    try:
+        found = lives[name].begin(command, given)
+    except BaseException:
+        for descriptor in given:
+            os.close(descriptor)
+        raise
+    number = len(outputs)
+    running[number], outputs[number] = found, given
+    return number
+
+def wait(number):
+    ended = running.pop(number).wait()
+    texts = []
+    for descriptor in outputs[number]:
+        size = os.fstat(descriptor).st_size
+        texts.append(os.pread(descriptor, size, 0).decode("utf-8", "surrogateescape") if size else "")
+        os.close(descriptor)
+    fields = {name: getattr(ended, name) for name in ended._fields}
+    return {**fields, "out": texts[1] if texts else "", "err": texts[2] if texts else ""}
+
+def terminal(number, feed, until):
+    descriptor = running[number].terminal
+    os.set_blocking(descriptor, True)
+    os.write(descriptor, feed.encode())
+    data = b""
+    while until.encode() not in data:
+        data += os.read(descriptor, 4096)
+    return data.decode()
+
+def end(name):
+    directory = place(name, None)
+    state = store.read(directory) or store.salvaged(directory, name)
+    return lifecycle.stop(directory, state)
+
+def connect(path, times):
+    for _ in range(times):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(path)
+        kept.append(connection)
+
+def brief_helper(seconds):
+    from coopfile.session import helper
+    begin = "from coopfile.session.helper"
+    patch = f"from coopfile.session import helper; helper._IDLE = {seconds}; "
+    helper._PROGRAM = helper._PROGRAM.replace(begin, patch + begin)
+
+def repeat(name, argv, times, together):
+    statuses = []
+    for _ in range(times // together):
+        numbers = [begin(name, argv, {}, None, None, None, ["null"] * 3) for _ in range(together)]
+        statuses += [wait(number)["status"] for number in numbers]
+    return statuses
+
+def status(names):
+    return {name: len(os.listdir("/proc/self/fd")) if name == "descriptors" else None for name in names}
+
+actions = {
+    "open": open_session, "place": place, "begin": begin, "wait": wait, "terminal": terminal,
+    "repeat": repeat, "status": status, "end": end, "connect": connect, "brief_helper": brief_helper,
+    "signal": lambda number, signal: running[number].signal(signal),
+    "close": lambda number: running.pop(number).close(),
+    "usage": lambda name: list(map(lives[name].usage().__getattribute__, ("processes", "memory"))),
+    "stop": lambda name: lives.pop(name).stop(),
+    "release": lambda name: lives[name].release(),
+}
+for line in sys.stdin:
+    asked = json.loads(line)
+    try:
+        answer = {"value": actions[asked.pop("do")](**asked)}
+    except CoopError as error:
+        answer = {"refused": [type(error).__name__, error.message, error.remedy],
+                  "begun": getattr(error, "begun", None)}
+    except BaseException:
+        answer = {"traceback": traceback.format_exc()}
+    print(json.dumps(answer), flush=True)
+"""
+
+_CAPTURED = ("null", "memory", "memory")
+
+
+class Refused(Exception):
+    """What coop refuses: the kind of error, its words and its remedy. ``begun`` is SessionGone's."""
+
+    def __init__(self, kind: str, message: str, remedy: str | None, begun: bool | None) -> None:
+        super().__init__(f"{kind}: {message} ({remedy})")
+        self.kind = kind
+        self.message = message
+        self.remedy = remedy
+        self.begun = begun
+
+
+class Done:
+    """How a command ended, and what it wrote: ``model.Ended`` and its streams."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.status: int = fields["status"]
+        self.signal: int | None = fields["signal"]
+        self.timed_out: bool = fields["timed_out"]
+        self.duration: float = fields["duration"]
+        self.notes: list[str] = fields["notes"]
+        self.out: str = fields["out"]
+        self.err: str = fields["err"]
+
+    def __repr__(self) -> str:
+        return f"Done({vars(self)})"
+
+
+class Caller:
+    """A program of the actor's that uses sessions of the project; ``pid`` is its own."""
+
+    def __init__(self, sessions: Sessions, argv: Sequence[str], cwd: Path, **how: Any) -> None:
+        self._sessions = sessions
+        self._process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=cwd,
+            env=sessions.project.environment,
+            start_new_session=True,
+            **how,
+        )
+        self.pid = self._process.pid
+
+    def ask(self, do: str, **what: Any) -> None:
+        """Tell it to do something; ``answer`` waits until that is done."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": do, **what}).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> Any:
+        """Return what came of it. Raises Refused."""
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], DEADLINE)
+        assert ready, "it does not answer"
+        line = self._process.stdout.readline()
+        assert line, f"it has ended: {self._process.wait(DEADLINE)}"
+        found = json.loads(line)
+        assert "traceback" not in found, found["traceback"]
+        if "refused" in found:
+            kind, message, remedy = found["refused"]
+            raise Refused(kind, message, remedy, found["begun"])
+        return found["value"]
+
+    def do(self, do: str, **what: Any) -> Any:
+        """Have something done. Raises Refused."""
+        self.ask(do, **what)
+        return self.answer()
+
+    def open(
+        self,
+        name: str = "default",
+        *,
+        ttl: float | None = None,
+        leased: bool = False,
+        overrides: Mapping[str, object] | None = None,
+    ) -> dict[str, Any]:
+        """Open a session; return whether it is ``fresh``, its ``directory`` and its ``weakenings``."""
+        found: dict[str, Any] = self.do("open", name=name, ttl=ttl, leased=leased, overrides=overrides)
+        self._sessions.note(name, found["directory"])
+        return found
+
+    def begin(
+        self,
+        *argv: str,
+        name: str = "default",
+        environment: Mapping[str, str] | None = None,
+        directory: str | None = None,
+        timeout: float | None = None,
+        terminal: tuple[int, int] | None = None,
+        streams: Sequence[str] = _CAPTURED,
+    ) -> int:
+        """Start a command; return what ``wait`` takes. ``streams`` are kinds that the driver knows."""
+        number: int = self.do(
+            "begin",
+            name=name,
+            argv=argv,
+            environment=dict(environment or {}),
+            directory=directory,
+            timeout=timeout,
+            terminal=terminal,
+            streams=streams,
+        )
+        return number
+
+    def wait(self, number: int) -> Done:
+        """Wait for the end of a command."""
+        return Done(self.do("wait", number=number))
+
+    def run(self, *argv: str, **how: Any) -> Done:
+        """Run a command and wait for its end; takes what ``begin`` takes."""
+        return self.wait(self.begin(*argv, **how))
+
+    def shell(self, script: str, **how: Any) -> Done:
+        """Run a shell script and wait for its end."""
+        return self.run("sh", "-c", script, **how)
+
+    def python(self, script: str, *arguments: str, **how: Any) -> Done:
+        """Run a Python program in the session with the host's own interpreter."""
+        return self.run("/usr/bin/python3", "-I", "-c", script, *arguments, **how)
+
+    def usage(self, name: str = "default") -> tuple[int, int]:
+        """Return processes and memory of a session."""
+        processes, memory = self.do("usage", name=name)
+        return processes, memory
+
+    def stop(self, name: str = "default") -> None:
+        """End a session."""
+        self.do("stop", name=name)
+
+    def kill(self) -> None:
+        """Kill it, as kill -9 does, and wait until it is gone."""
+        self._process.kill()
+        self.close()
+
+    def close(self) -> None:
+        """End it."""
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
+        self._process.kill()
+        self._process.wait(DEADLINE)
+
+
+class Sessions:
+    """The sessions of one project: what calls them, and what of them is on the host."""
+
+    def __init__(self, project: Project, library: Path) -> None:
+        self.project = project
+        self.data = self._place("XDG_DATA_HOME", ".local/share")
+        """Where coop keeps what outlives processes."""
+        self.state = self._place("XDG_STATE_HOME", ".local/state")
+        """Where coop keeps what is of use to processes that run."""
+        self._library = library
+        self._callers: list[Caller] = []
+        self._directories: dict[str, Path] = {}
+        self._known: set[int] = set()
+        self._helpers: set[int] = set()
+        self._tree: dict[str, tuple[Any, ...]] | None = None
+        self._mounts = mounts()
+        self._cgroups = cgroup_directories()
+
+    def _place(self, variable: str, default: str) -> Path:
+        return Path(self.project.environment.get(variable, self.project.home / default)) / "coop"
+
+    def caller(self, cwd: Path | None = None, wrap: Sequence[str] = (), **how: Any) -> Caller:
+        """Start a program of the actor's in the project, or in ``cwd``; ``wrap`` goes before its argv."""
+        python = self.project.actor.coop[0]
+        # What is left open when it ends is none of coop's.
+        options = ["-I", "-W", "error", "-W", "ignore::ResourceWarning"]
+        driver = [python, *options, "-c", _DRIVER, str(self._library)]
+        argv = [*(self.project.unshared or self.project.actor.prefix), *wrap, *driver]
+        made = Caller(self, argv, cwd or self.project.directory, **how)
+        self._callers.append(made)
+        return made
+
+    def opened(self, name: str = "default", **how: Any) -> Caller:
+        """Return a program that has a session open."""
+        made = self.caller()
+        made.open(name, **how)
+        return made
+
+    def directory(self, name: str = "default") -> Path:
+        """Return the directory of a session that has been opened."""
+        return self._directories[name]
+
+    def monitor(self, name: str = "default") -> int:
+        """Return the number of the process that keeps a session."""
+        found = holder(self.directory(name) / "alive")
+        assert found is not None, "the session does not run"
+        return found
+
+    def first(self, name: str = "default") -> int:
+        """Return the number of a session's PID 1, as the host counts."""
+        return children(self.monitor(name))[0]
+
+    def supervisors(self, name: str = "default") -> list[int]:
+        """Return the numbers of those of PID 1's children that are coop's own."""
+        return [pid for pid in children(self.first(name)) if is_own(pid)]
+
+    def commands(self, name: str = "default") -> list[int]:
+        """Return the numbers of a session's processes that are none of coop's own."""
+        return [pid for pid in descendants(self.first(name)) if not is_own(pid)]
+
+    def processes(self, name: str = "default") -> list[int]:
+        """Return the numbers of all processes of a session; ``left`` looks for them from then on."""
+        monitor = self.monitor(name)
+        found = [monitor, *descendants(monitor)]
+        self._known.update(found)
+        return found
+
+    def note(self, name: str, directory: str) -> None:
+        """Know a session that has just been opened, and its processes."""
+        self._directories[name] = self.data / "sessions" / Path(directory).name
+        monitor = holder(self._directories[name] / "alive")
+        if monitor is None:
+            return  # it has ended already
+        self._known.update((monitor, *descendants(monitor)))
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            parent = int(_stat(monitor)[1])
+            if b"helper" in Path(f"/proc/{parent}/cmdline").read_bytes():
+                self._helpers.add(parent)
+
+    def helpers(self) -> list[int]:
+        """Return the numbers of the processes that have made this project's sessions, and live."""
+        return alive(sorted(self._helpers))
+
+    def watch_workspace(self) -> None:
+        """Have ``left`` compare the workspace with what it is now."""
+        self._tree = self.project.tree()
+
+    def left(self) -> list[object]:
+        """Return what is left on the host of sessions that have ended; waits a moment for it to be gone."""
+        wait_until(lambda: not self._left(), 15)
+        return self._left()
+
+    def _left(self) -> list[object]:
+        found: list[object] = [("process", pid) for pid in alive(sorted(self._known))]
+        sessions = self.data / "sessions"
+        found += [("socket", path) for path in (sessions.glob("*/socket") if sessions.is_dir() else ())]
+        running = self.state / "running"
+        entries = running.iterdir() if running.is_dir() else ()
+        # One that nobody has locked is of somebody who was killed, and goes with the next that looks.
+        found += [("running", path) for path in entries if path.name != "starting" and holder(path)]
+        if self._tree is not None and self.project.tree() != self._tree:
+            found.append(("workspace", sorted(set(self.project.tree()) ^ set(self._tree))))
+        if mounts() != self._mounts:
+            found.append(("mounts", sorted(set(mounts().split("\n")) ^ set(self._mounts.split("\n")))))
+        groups = abandoned_cgroups(self._cgroups)  # of others, who are killed by tests at the same time, too
+        known = {str(pid) for pid in self._known}
+        return found + [("cgroup", path) for path in groups if path.rpartition("-")[2] in known]
+
+    def close(self) -> None:
+        """End everything, whatever state it is in."""
+        for caller in self._callers:
+            caller.close()
+        kill(*self.helpers())
+        sessions = self.data / "sessions"
+        for path in sessions.glob("*/alive") if sessions.is_dir() else ():
+            monitor = holder(path)
+            if monitor is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(monitor, signal.SIGTERM)
+                if not wait_gone([monitor], 5):
+                    kill(*descendants(monitor), monitor)
+                    wait_gone([monitor])
+        kill(*alive(sorted(self._known)))
+
+
+@pytest.fixture
+def sessions(project: Project, workshop: Workshop) -> Iterator[Sessions]:
+    """Yield what drives the project's sessions; they end with the test."""
+    made = Sessions(project, workshop.library)
+    yield made
+    made.close()
+
+
+def holder(path: Path) -> int | None:
+    """Return the number of the process that has locked a file: proc_locks(5)."""
+    try:
+        number = path.stat().st_ino
+    except OSError:
+        return None
+    for line in Path("/proc/locks").read_text().splitlines():
+        found = re.search(r"FLOCK +\w+ +WRITE (\d+) \w+:\w+:(\d+) ", line)
+        if found is not None and int(found[2]) == number:
+            return int(found[1])
+    return None
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process."""
+    return [child for child in descendants(pid) if _stat(child)[1] == str(pid)]
+
+
+def is_own(pid: int) -> bool:
+    """Tell whether a process of a sandbox is coop's own: such are in the session that PID 1 is in."""
+    try:
+        numbers = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    found = re.search(r"^NSsid:\t(.*)$", numbers, re.MULTILINE)
+    return found is not None and found[1].split()[-1] == "0"
+
+
+def descriptors(pid: int) -> int:
+    """Return how many descriptors a process has; needs root."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def memory(pid: int) -> int:
+    """Return the private memory of a process in bytes; needs root."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return 1024 * sum(map(int, re.findall(r"^Private_\w+: +(\d+) kB$", text, re.MULTILINE)))
+
+
+def locked(path: Path) -> Callable[[], None]:
+    """Lock a file; return what lets it go."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return lambda: os.close(descriptor)
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return ["", ""]
+    return text[text.rindex(")") + 2 :].split()
