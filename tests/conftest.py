@@ -12,8 +12,13 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> None:
-    """Have a shell's job in the background, which ignores them, start what minds a terminal's signals."""
-    for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    """Have a job in the background, or under nohup, start what minds the signals of a terminal."""
+    minded = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGQUIT: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    for number, action in minded.items():
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, action)
 

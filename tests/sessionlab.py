@@ -115,10 +115,12 @@ def end(name):
     return lifecycle.stop(directory, state)
 
 def connect(path, times):
+    directory = os.open(os.path.dirname(path), os.O_PATH)  # the path itself may be too long
     for _ in range(times):
         connection = socket.socket(socket.AF_UNIX)
-        connection.connect(path)
+        connection.connect(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
         kept.append(connection)
+    os.close(directory)
 
 def brief_helper(seconds):
     from coopfile.session import helper
@@ -185,6 +187,16 @@ class Done:
 
     def __repr__(self) -> str:
         return f"Done({vars(self)})"
+
+
+@contextlib.contextmanager
+def short_path(path: Path) -> Iterator[str]:
+    """Give a name of a socket that connect(2) takes however long its path is: an address has 108 bytes."""
+    directory = os.open(path.parent, os.O_PATH)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)
 
 
 class Caller:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import socket
+import sys
+import termios
+import time
 from contextlib import ExitStack
 
 import pytest
@@ -19,7 +23,7 @@ from tests.publishlab import (
     receive,
     start,
 )
-from tests.sandboxes import DEADLINE, Project
+from tests.sandboxes import DEADLINE, Project, wait_until
 
 pytestmark = pytest.mark.native
 
@@ -81,6 +85,17 @@ def test_deaf(project: Project) -> None:
         assert process.wait(DEADLINE) == 143
 
 
+def are_full(ends: list[socket.socket]) -> bool:
+    """Tell whether nothing more arrives at connections, after more than one piece of the flood."""
+
+    def waiting() -> list[int]:
+        return [int.from_bytes(fcntl.ioctl(end, termios.FIONREAD, bytes(4)), sys.byteorder) for end in ends]
+
+    before = waiting()
+    time.sleep(0.3)
+    return waiting() == before and min(before) > 1 << 16
+
+
 def test_flood(project: Project) -> None:
     """A command that sends without end to clients that do not read is ended as any other, soon."""
     port = free_port()
@@ -90,6 +105,7 @@ def test_flood(project: Project) -> None:
         held = [stack.enter_context(connect(port)) for _ in range(5)]
         for end in held:
             assert end.recv(1) == b"\0"
+        assert wait_until(lambda: are_full(held)), "what was sent before would arrive whole"
         process.terminate()
         assert process.wait(DEADLINE) == 143
         assert not is_listening(port)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.sandboxes import DEADLINE, NAMES, wait_gone, wait_until
-from tests.sessionlab import Caller, Refused, Sessions
+from tests.sessionlab import Caller, Refused, Sessions, short_path
 
 pytestmark = pytest.mark.native
 
@@ -458,7 +458,8 @@ def connected(sessions: Sessions) -> socket.socket:
     """Return a connection to the session, of the tests' own process."""
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(DEADLINE)
-    connection.connect(str(sessions.directory() / "socket"))
+    with short_path(sessions.directory() / "socket") as path:
+        connection.connect(path)
     return connection
 
 
@@ -564,7 +565,8 @@ def test_garbage_to_the_helper(sessions: Sessions) -> None:
     (path,) = [path for path in (sessions.state / "helper").iterdir() if path.is_socket()]
     for data, _ in garbage():
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(str(path))
+            with short_path(path) as short:
+                connection.connect(short)
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(data)
     assert caller.open("two")["fresh"] is True
@@ -578,7 +580,8 @@ for path in sys.argv[1:]:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(20)
         try:
-            connection.connect(path)
+            directory = os.open(os.path.dirname(path), os.O_PATH)  # the path itself may be too long
+            connection.connect(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
             socket.send_fds(connection, [struct.pack("<I", len(data)) + data], [0, 1, 2])
             print(connection.recv(1000))
         except OSError as error:
