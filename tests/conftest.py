@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ import pytest
 @pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> None:
     """Have a job in the background, or under nohup, start what minds the signals of a terminal."""
-    minded = {
+    minded: dict[int, Any] = {
         signal.SIGINT: signal.default_int_handler,
         signal.SIGQUIT: signal.SIG_DFL,
         signal.SIGHUP: signal.SIG_DFL,
