@@ -46,11 +46,11 @@ def has_terminal(streams: Sequence[int] = _STREAMS) -> bool:
     return all(os.isatty(stream) for stream in streams)
 
 
-def size() -> tuple[int, int]:
-    """Return rows and columns of the caller's terminal."""
+def terminal() -> tuple[int, int, bytes]:
+    """Return what a command's terminal is to be like, the caller's: ``Command.terminal``."""
     from coopfile.native import relay
 
-    return relay.size()
+    return (*relay.size(), relay.settings())
 
 
 def dressed(asked: Command, named: Collection[str]) -> Command:

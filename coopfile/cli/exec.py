@@ -121,7 +121,7 @@ def execute(options: ExecOptions) -> int:
                 raise
     from coopfile.cli.sessions import exec_in
 
-    return exec_in(options, project, asked.replace(terminal=attached.size()) if on_terminal else asked)
+    return exec_in(options, project, asked.replace(terminal=attached.terminal()) if on_terminal else asked)
 
 
 def _asked(directory: str, asking: tuple[Any, ...]) -> socket | None:

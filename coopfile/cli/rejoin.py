@@ -44,7 +44,7 @@ def rejoin(options: RunOptions, project: Project, plan: Plan, timeout: float | N
         installs.note(directory, command.argv)
         return client.begin(directory, name, command, streams, plan=digest)
 
-    terminal = attached.size() if attached.has_terminal() else None
+    terminal = attached.terminal() if attached.has_terminal() else None
     asked = Command(command, (), below(project, None), timeout, terminal)
     try:
         return attached.run(begin, attached.dressed(asked, {variable.name for variable in plan.env}))

@@ -14,7 +14,7 @@ from coopfile.plan import cache
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from coopfile.cli.options import ExecOptions, RunOptions
     from coopfile.compiling import Compiled
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from coopfile.plan.bind import Weakening
     from coopfile.plan.model import Plan
 
+_WIDEST = 400  # characters of a line of progress
 SUMMARY = "run a command in the sandbox: one given after --, else the agent, else a shell"
 EPILOG = """examples:
   coop run -- make test
@@ -250,6 +251,21 @@ def _unkept(plan: Plan) -> tuple[Weakening, ...]:
     from coopfile.plan.promises import unkept
 
     return unkept(plan)
+
+
+def progress(options: RunOptions | ExecOptions) -> tuple[Callable[[str], None], Callable[[str], None] | None]:
+    """Return what hears of what takes long, and of each line of an engine meanwhile: ``engines.run.run``."""
+    shows = not options.quiet and (options.verbose > 0 or sys.stderr.isatty())
+    return (lambda _: None) if options.quiet else say, _show if shows else None
+
+
+def _show(line: str) -> None:
+    """Show a line of an engine's output, of which a terminal must act on nothing."""
+    from coopfile.cli.output import safe
+
+    text = safe(line)
+    sys.stderr.write(f"  {text[:_WIDEST]}{'…' * (len(text) > _WIDEST)}\n")
+    sys.stderr.flush()
 
 
 def say(text: str) -> None:

@@ -119,7 +119,7 @@ class Asked(Record):
     environment: tuple[tuple[str, str], ...]
     directory: str | None
     timeout: float | None
-    terminal: tuple[int, int] | None
+    terminal: tuple[int, int, bytes] | None
 
 
 class Supervisor:
@@ -273,9 +273,9 @@ def _streams(descriptors: list[int]) -> tuple[Any, ...]:
     return ()
 
 
-def _terminal(size: tuple[int, int]) -> tuple[int, tuple[Any, ...]]:
+def _terminal(wanted: tuple[int, int, bytes]) -> tuple[int, tuple[Any, ...]]:
     try:
-        master, slave = pty.open_pair(*size)
+        master, slave = pty.open_pair(*wanted)
     except OSError as error:
         raise CoopError(f"the sandbox cannot make a terminal: {error.strerror}") from None
     return master, tuple(pty.actions(slave))

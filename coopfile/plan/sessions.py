@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 DEFAULT = "default"  # the name of the session that has none
 NAME_RULE = "a name has 1 to 64 letters, digits, dots, hyphens and underscores, and begins with no . or -"
 
+_OWN, _OWN_DIGITS = "python", 8  # what begins and ends the name of a session that a program has for itself
 _HASH = 10  # bytes
 _SLUG = 32  # characters
 _LONGEST = 200  # bytes of a name; a file system takes 255
@@ -71,6 +72,23 @@ def is_name(text: str) -> bool:
         and text[0] not in ".-"
         and text.isascii()
         and (plain.isalnum() or not plain)
+    )
+
+
+def own_name(process: int, token: str) -> str:
+    """Return the name of a session that a process has for itself; ``token`` has 8 hexadecimal digits."""
+    return f"{_OWN}-{process}-{token}"
+
+
+def is_own_name(name: str) -> bool:
+    """Tell whether a name is one of ``own_name``, which nobody else may give."""
+    first, *rest = name.split("-")
+    return (
+        first == _OWN
+        and len(rest) == 2
+        and rest[0].isdecimal()
+        and len(rest[1]) == _OWN_DIGITS
+        and not rest[1].strip("0123456789abcdef")
     )
 
 

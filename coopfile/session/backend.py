@@ -71,14 +71,14 @@ class Machine:
         known = store.look(directory)
         if known is None:
             return ()
-        told = ""
+        end = commit.End()
         try:
             if known.state is not None and spec.plan.session.commit != "never":
-                told = commit.at_end(directory, known.state, Store(directories(spec.environment).rootfs))
+                end = commit.at_end(directory, known.state, Store(directories(spec.environment).rootfs))
             lifecycle.stop(directory, known.state or store.salvaged(directory, spec.name))
         except OSError as error:
             raise CoopError(f"cannot end the session in {directory}: {error.strerror}") from None
-        return (told,) if told else ()
+        return tuple(filter(None, (end.kept, end.lost)))
 
     def remove(self, spec: Spec) -> None:
         """End it, and remove its directory."""

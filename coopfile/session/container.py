@@ -102,7 +102,7 @@ def start(
         return native.start(spec, directory)
     assert choice.engine is not None
     _end_unknown(directory, spec.name)
-    return _start(spec, directory, choice.engine, where, tell, show)
+    return _start(spec, directory, choice.engine, where, tell, show).replace(choice=choice)
 
 
 def join(directory: str, state: State) -> ContainerLive | None:

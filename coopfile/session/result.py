@@ -79,9 +79,6 @@ class CommandFailed(CoopError):
         self.stdout = result.stdout
         self.stderr = result.stderr
 
-    def __reduce__(self) -> tuple[type[CommandFailed], tuple[Result]]:
-        return CommandFailed, (self.result,)
-
 
 class CommandLost(SessionGone):
     """A session ended while a command ran in it. ``stdout`` and ``stderr`` are what had come of it."""

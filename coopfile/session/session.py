@@ -13,7 +13,7 @@ from itertools import chain
 from coopfile import launching
 from coopfile.errors import CoopError
 from coopfile.find import find
-from coopfile.plan.sessions import NAME_RULE, is_name
+from coopfile.plan.sessions import NAME_RULE, is_name, is_own_name, own_name
 from coopfile.session import capture, forking
 from coopfile.session.backend import Machine
 from coopfile.session.hold import Hold
@@ -88,11 +88,14 @@ class Session:
         launching.check_access(plan)
         if name is not None and not (isinstance(name, str) and is_name(name)):
             raise CoopError(f"a session cannot have the name {name!r:.80}", NAME_RULE)
+        if name is not None and is_own_name(name):
+            text = f"{name} is such a name as sessions without one get, which are removed whole at their end"
+            raise CoopError(text, "give another name, or none")
         if ttl is not None and not 0 < ttl < math.inf:
             raise CoopError(f"ttl is {ttl}", "it is a number of seconds; without it the session is not ended")
         # The project is found now: the current directory may be another one when the session starts.
         self._spec = Spec(
-            name=name or f"python-{os.getpid()}-{secrets.token_hex(4)}",
+            name=name or own_name(os.getpid(), secrets.token_hex(4)),
             plan=plan,
             project=_project(directory),
             environment={},
