@@ -33,13 +33,18 @@ _OF_THE_CONNECTION = frozenset(
 )
 _REASONS = {
     400: "Bad Request",
-    403: "Blocked by network.allow in the Coopfile",
-    408: "Request Timeout",
+    403: "Blocked",
     411: "Length Required",
     431: "Request Header Fields Too Large",
     502: "Bad Gateway",
-    504: "Gateway Timeout",
 }
+# Types of RFC 9209, 2.3.
+_ERRORS = {
+    **dict.fromkeys((400, 411, 431), "http_request_error"),
+    403: "http_request_denied",
+    502: "destination_unavailable",
+}
+_MOST_REASON = 300  # characters
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
@@ -106,14 +111,40 @@ def _split(head: bytes) -> tuple[bytes, bytes, bytes, list[tuple[bytes, bytes]]]
     return method, target, version, [_field(line) for line in lines[1:]]
 
 
-def answer(status: int, text: str) -> bytes:
-    """Return a whole answer that says why there is no other."""
+def answer(status: int, text: str, reason: str = "") -> bytes:
+    """Return a whole answer that says why there is no other.
+
+    Of an answer to CONNECT programs show the status line at most: it has the ``reason``. For those that
+    understand it there is a Proxy-Status, as of RFC 9209.
+    """
+    said = _printable(text)
     body = f"coop: {text}\n".encode("ascii", "backslashreplace")
+    details = said.replace("\\", "\\\\").replace('"', '\\"')
     head = (
-        f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: text/plain\r\n"
+        f"HTTP/1.1 {status} {_printable(reason)[:_MOST_REASON] or _REASONS[status]}\r\n"
+        f'Proxy-Status: coop; error={_ERRORS[status]}; details="{details}"\r\n'
+        f"Content-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def page(text: str) -> bytes:
+    """Return an answer to a question for the proxy itself."""
+    body = text.encode("utf-8", "backslashreplace")
+    head = (
+        "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nCache-Control: no-store\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + body
+
+
+def is_for_proxy(head: bytes) -> bool:
+    """Tell whether somebody asks the proxy itself, as `curl http://127.0.0.1:3128/` does."""
+    return head.startswith(b"GET / HTTP/1.")
+
+
+def _printable(text: str) -> str:
+    return "".join(char if " " <= char <= "~" else "?" for char in text)
 
 
 def _tunnel(target: bytes, fields: list[tuple[bytes, bytes]]) -> Request:

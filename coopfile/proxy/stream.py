@@ -179,7 +179,8 @@ class Tunnel:
         """Happens when ``start``, the first bytes from the server, tells what it is going to do."""
         self.start = b""
         self._idle = idle
-        self._moved = time.monotonic()
+        self.moved = time.monotonic()
+        """When something was carried last."""
 
     async def carry(self, source: Stream, target: Stream, most: int = -1) -> None:
         """Carry what comes, or ``most`` bytes of it, until the source has ended.
@@ -234,12 +235,12 @@ class Tunnel:
             try:
                 piece = await source.receive(time.monotonic() + self._idle)
             except LateError:
-                if time.monotonic() - self._moved >= self._idle:
+                if time.monotonic() - self.moved >= self._idle:
                     raise
             else:
-                self._moved = time.monotonic()
+                self.moved = time.monotonic()
                 return piece
 
     async def _send(self, target: Stream, piece: bytes | memoryview) -> None:
         await target.send(piece, time.monotonic() + self._idle)
-        self._moved = time.monotonic()
+        self.moved = time.monotonic()
