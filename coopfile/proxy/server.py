@@ -28,6 +28,7 @@ _SPARE = 60.0  # the same of what makes room for others
 _FULL = 0.05
 
 _EVICTED = 64  # connections at a time
+_ROOMY = 128  # connections that may have as much of the kernel's memory as it likes
 _RESOLVERS = 16  # threads
 
 
@@ -85,6 +86,8 @@ class Server:
             self._undecided[stream] = None
             try:
                 stream.prompt()
+                if self._count > _ROOMY:
+                    stream.be_modest()
                 await speak(stream)
             finally:
                 self._undecided.pop(stream, None)
@@ -181,7 +184,8 @@ class Server:
         reason = ""
         for place in places:
             try:
-                return await connect(self._loop, place.family, place.address, time.monotonic() + _CONNECT)
+                deadline, modest = time.monotonic() + _CONNECT, self._count > _ROOMY
+                return await connect(self._loop, place.family, place.address, deadline, modest=modest)
             except LateError:
                 reason = "no answer came in time"
             except OSError as error:

@@ -15,7 +15,7 @@ from tests.imaged import BUSYBOX, made
 from tests.native.test_local_image import layout
 from tests.native.test_veth import publish
 from tests.netlab import INTERNET, NEIGHBOUR, PORT, Lab
-from tests.proxylab import Secure, allow
+from tests.proxylab import Secure, allow, proxy_of
 from tests.sandboxes import Project, Workshop, descendants, kill, run, wait_gone, wait_until
 
 pytestmark = pytest.mark.native
@@ -255,19 +255,6 @@ def test_large(proxied: Project, lab: Lab) -> None:
         script = f"curl {QUIET} {options} http://{SITE}/large | sha256sum; true"
         assert proxied.output(script).split()[0] == hashlib.sha256(large.read_bytes()).hexdigest()
     assert size == large.stat().st_size
-
-
-def proxy_of(process_number: int) -> list[int]:
-    """Return the proxies among the processes of a run: those with a listening socket of another namespace."""
-    monitor, *others = descendants(process_number)
-    return [pid for pid in others if not descendants(pid) and _network(pid) == _network(monitor)]
-
-
-def _network(pid: int) -> str:
-    try:
-        return os.readlink(f"/proc/{pid}/ns/net")
-    except OSError:
-        return ""
 
 
 def _status(pid: int) -> dict[str, str]:

@@ -110,6 +110,27 @@ def test_no_reader(proxy: Running) -> None:
         one.close()
 
 
+def test_little_is_kept_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of connections among very many the kernel keeps less on the way than of a few."""
+    with running() as proxy:
+        kept = []
+        ends: list[socket.socket] = []
+        for roomy in (100, 0):
+            monkeypatch.setattr(server, "_ROOMY", roomy)
+            client, end = proxy.tunnel()
+            ends += [client, end]
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
+            end.settimeout(1)
+            sent = 0
+            with pytest.raises(TimeoutError):
+                while sent < 1 << 28:
+                    sent += end.send(bytes(1 << 12))
+            kept.append(sent)
+        assert kept[1] < 1 << 20 < kept[0]
+        for one in ends:
+            one.close()
+
+
 def test_bad_hello_under_a_flood(proxy: Running) -> None:
     """A client that is cut off while its server floods it ends both connections, and nothing else."""
     client, server = proxy.tunnel()
