@@ -366,7 +366,7 @@ print(len(held), urllib.request.urlopen("http://four.example.org/", timeout=30).
 
 
 def test_memory(proxied: Project, secure: Secure) -> None:
-    """Clients that make the proxy keep as much as they can get no more than its bound, and keep nobody out."""
+    """Clients that have the proxy keep as much as it can get no more than its bound, and keep nobody out."""
     script = """
 import resource, socket, sys, urllib.request
 resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)

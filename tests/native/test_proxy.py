@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.clients import CLIENTS, SCAN, tools
 from tests.imaged import BUSYBOX, made
 from tests.native.test_local_image import layout
 from tests.native.test_veth import publish
@@ -76,6 +77,16 @@ def test_tools(proxied: Project, secure: Secure) -> None:
     if "No module named pip" in result.err:
         pytest.skip("this host's Python has no pip")
     assert result.out == "value = 1\n", result
+
+
+def test_what_people_fetch(proxied: Project, lab: Lab) -> None:
+    """With two lines, curl, git, pip, npm and apt fetch, and a scan finds nothing of host and network."""
+    allow(proxied, SITE, "*.example.net:443")
+    before = len(lab.connections())
+    result = proxied.shell(f"{CLIENTS}\n/usr/bin/python3 -Ic '{SCAN}'")
+    assert result.out.split() == [*tools(), "found:"], result
+    reached = {tuple(line.split()[1:]) for line in lab.connections()[before:] if line.startswith("tcp")}
+    assert reached <= {(INTERNET, "80")}
 
 
 def test_python(proxied: Project) -> None:
