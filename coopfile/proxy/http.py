@@ -6,6 +6,7 @@ smuggled. Each connection has one request.
 
 from __future__ import annotations
 
+from coopfile.plan.reach import HTTP_PORT
 from coopfile.proxy.names import BadNameError, authority
 from coopfile.record import Record
 
@@ -44,6 +45,7 @@ _ERRORS = {
     403: "http_request_denied",
     502: "destination_unavailable",
 }
+_OWN = [[f"{name}:{HTTP_PORT}".encode()] for name in ("127.0.0.1", "localhost")]
 _MOST_REASON = 300  # characters
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
@@ -139,8 +141,13 @@ def page(text: str) -> bytes:
 
 
 def is_for_proxy(head: bytes) -> bool:
-    """Tell whether somebody asks the proxy itself, as `curl http://127.0.0.1:3128/` does."""
-    return head.startswith(b"GET / HTTP/1.")
+    """Tell whether somebody asks the proxy itself, by its own name: `curl http://127.0.0.1:3128/`.
+
+    Raises RefusedError.
+    """
+    if not head.startswith(b"GET / HTTP/1."):
+        return False
+    return [value for name, value in _split(head)[3] if name == b"host"] in _OWN
 
 
 def _printable(text: str) -> str:

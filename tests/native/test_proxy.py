@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 
@@ -362,12 +361,3 @@ def test_as_oneself(proxied: Project) -> None:
     """With the caller's own uid inside there is the same proxy."""
     options = ("--set", "session.user=me")
     assert proxied.output(f"curl {QUIET} http://{SITE}/served/plain.txt", options=options) == "text"
-
-
-@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
-def test_npm(proxied: Project) -> None:
-    """npm asks its registry through the proxy."""
-    result = proxied.shell(f"npm view --registry http://{SITE}/served/npm parcel --fetch-retries=0")
-    if "not found" in result.err and "npm: not" in result.err:
-        pytest.skip("npm is not among the host's tools")
-    assert "E404" in result.err, result

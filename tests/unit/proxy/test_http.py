@@ -129,7 +129,11 @@ def test_answer() -> None:
 def test_questions_for_the_proxy() -> None:
     """A question for the proxy itself is told from requests that are to be passed on."""
     assert is_for_proxy(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:3128\r\n\r\n")
-    for head in (b"GET http://a/ HTTP/1.1\r\n\r\n", b"POST / HTTP/1.1\r\n\r\n", b"GET /x HTTP/1.1\r\n\r\n"):
+    for head in (
+        b"GET http://a/ HTTP/1.1\r\n\r\n",
+        b"POST / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n",
+    ):
         assert not is_for_proxy(head)
 
 
