@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from coopfile.api import wrap as wrap
     from coopfile.errors import CoopError as CoopError
     from coopfile.plan.model import Plan as Plan
+    from coopfile.proxy.denials import Denial as Denial
     from coopfile.session.fake import Answer as Answer
     from coopfile.session.fake import Call as Call
     from coopfile.session.fake import FakeBackend as FakeBackend
@@ -36,6 +37,7 @@ __all__ = [
     "CommandFailed",
     "CommandLost",
     "CoopError",
+    "Denial",
     "FakeBackend",
     "Plan",
     "PlanDiffers",
@@ -55,6 +57,7 @@ _PLACES = {
     "CommandFailed": "coopfile.session.result",
     "CommandLost": "coopfile.session.result",
     "CoopError": "coopfile.errors",
+    "Denial": "coopfile.proxy.denials",
     "FakeBackend": "coopfile.session.fake",
     "Plan": "coopfile.plan.model",
     "PlanDiffers": "coopfile.session.model",

@@ -115,7 +115,7 @@ def execute(options: ExecOptions) -> int:
             return client.begin(directory, options.name, command, streams, connection)
 
         try:
-            return attached.run(begin, asked)
+            return attached.run(begin, asked, directory)
         except SessionGone as error:
             if error.begun:
                 raise

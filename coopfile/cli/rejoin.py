@@ -47,7 +47,9 @@ def rejoin(options: RunOptions, project: Project, plan: Plan, timeout: float | N
     terminal = attached.terminal() if attached.has_terminal() else None
     asked = Command(command, (), below(project, None), timeout, terminal)
     try:
-        return attached.run(begin, attached.dressed(asked, {variable.name for variable in plan.env}))
+        return attached.run(
+            begin, attached.dressed(asked, {variable.name for variable in plan.env}), directory
+        )
     except SessionGone as error:
         if error.begun:
             raise

@@ -122,7 +122,10 @@ def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float
                 for skipped in prepared.layout.skipped if options.verbose else ():
                     say(f"skipped: {skipped}")
             if plan.network.mode == "proxy":
-                prepared = prepared.replace(log=log(plan, project, os.environ))
+                from coopfile.listed import written
+
+                launch = prepared.launch.replace(listed=written(plan, project, os.environ))
+                prepared = prepared.replace(launch=launch, log=log(plan, project, os.environ))
             outcome = _run(prepared, timeout)
         finally:
             running.leave(announced)

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from coopfile.session.lifecycle import Opened
     from coopfile.session.model import Live
 
+    # A session, the variables that its plan names, and its directory.
+    _Reached = tuple[Live, frozenset[str], str]
+
 _SHOWN = 12  # names of sessions in a message
 _TITLES = {"native": "native (namespaces)"}
 # The account's shell where the sandbox has it; of the others bash, which people expect, before sh.
@@ -91,25 +94,23 @@ def exec_in(options: ExecOptions, project: Project, asked: Command) -> int:
     return _run(lambda again: _found(options, project, asked, again), asked)
 
 
-def _run(reach: Callable[[bool], tuple[Live, frozenset[str]]], asked: Command) -> int:
+def _run(reach: Callable[[bool], _Reached], asked: Command) -> int:
     """Run a command in the session that ``reach`` returns, once more if it ended before it had begun.
 
     ``reach`` gets whether it is asked again, and has told people what there is to tell.
     """
     again = False
     while True:
-        live, named = reach(again)
+        live, named, directory = reach(again)
         try:
-            return attached.run(live.begin, attached.dressed(asked, named))
+            return attached.run(live.begin, attached.dressed(asked, named), directory)
         except SessionGone as error:
             if error.begun or again:
                 raise
             again = True
 
 
-def _opened(
-    spec: Spec, options: RunOptions | ExecOptions, asked: Command, again: bool
-) -> tuple[Live, frozenset[str]]:
+def _opened(spec: Spec, options: RunOptions | ExecOptions, asked: Command, again: bool) -> _Reached:
     # It is the whole project's, wherever the caller stands who happens to be the first.
     spec = spec.replace(project=spec.project.replace(directory=spec.project.root))
     opened = _open(spec, options)
@@ -118,7 +119,8 @@ def _opened(
     if opened.state.backend == "native":
         remember(spec.project, spec.plan, opened.directory, opened.state.digest)
     installs.note(opened.directory, asked.argv)
-    return opened.live, frozenset(variable.name for variable in spec.plan.env)
+    named = frozenset(variable.name for variable in spec.plan.env)
+    return opened.live, named, opened.directory
 
 
 def _open(spec: Spec, options: RunOptions | ExecOptions) -> Opened:
@@ -152,9 +154,7 @@ def _tell(opened: Opened, spec: Spec, options: RunOptions | ExecOptions) -> None
         say(f"--ttl does not count: the session {spec.name} runs already")
 
 
-def _found(
-    options: ExecOptions, project: Project, asked: Command, again: bool
-) -> tuple[Live, frozenset[str]]:
+def _found(options: ExecOptions, project: Project, asked: Command, again: bool) -> _Reached:
     """Return a session that there is: as it runs, unless the caller asks for another plan."""
     plan = None
     if options.identity is not None or options.file is not None or options.assignments:
@@ -177,7 +177,7 @@ def _found(
         live = lifecycle.join(directory, state)
         if live is not None:
             installs.note(directory, asked.argv)
-            return live, _named(state)
+            return live, _named(state), directory
     if plan is None:
         plan = recall(project, options)
         check_access(plan)

@@ -112,7 +112,8 @@ def _links(order: Order) -> tuple[Link | Gate | Publication, ...]:
     if order.launch.network == "proxy":
         from coopfile.native import proxied
 
-        links.append(proxied.start(order.launch.allow, order.log, order.landlock_abi))
+        launch = order.launch
+        links.append(proxied.start(launch.allow, order.log, order.landlock_abi, launch.listed))
     elif order.means:
         from coopfile.native import network
 

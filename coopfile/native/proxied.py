@@ -65,16 +65,16 @@ def _listener(port: int) -> socket:
     return made
 
 
-def start(allow: tuple[HostPattern, ...], log: str, landlock_abi: int) -> Gate:
+def start(allow: tuple[HostPattern, ...], log: str, landlock_abi: int, listed: str = "") -> Gate:
     """Fork the proxy, from a process that is in the host's namespaces yet.
 
-    ``log`` is the file for what is blocked, or empty.
+    ``log`` is the file for what is blocked, and ``listed`` says where the list was written; or empty.
     """
     channel, end = socketpair()
     pipe, pipe_end = os.pipe()
     monitor = os.getpid()
     if os.fork() == 0:
-        _main(Task(allow, log, landlock_abi, end.detach(), pipe_end, monitor))
+        _main(Task(allow, log, landlock_abi, end.detach(), pipe_end, monitor, listed))
     end.close()
     os.close(pipe_end)
     return Gate(channel, pipe)
@@ -89,6 +89,7 @@ class Task(Record):
     channel: int
     notes: int
     monitor: int
+    listed: str
 
 
 def _main(task: Task) -> NoReturn:

@@ -138,6 +138,11 @@ def flat(path: str) -> str:
     return name if len(name.encode("utf-8", "surrogateescape")) <= _LONGEST else f"%%{_digest(path)}"
 
 
+def log_path(state: str, session: str) -> str:
+    """Return the file of what was blocked, of a session by its id; ``state`` is coop's directory for such."""
+    return f"{state}/denials/{session}.jsonl"
+
+
 def _who(access: Access | None) -> tuple[str, ...]:
     """Return what tells users apart; the caller, and who sits at the terminal and owns it, is nobody else."""
     if access is None or (access.user is None and access.trust == "owner"):

@@ -9,6 +9,7 @@ import time
 from coopfile import launching
 from coopfile.errors import CoopError
 from coopfile.find import directories
+from coopfile.listed import written
 from coopfile.native import report, syscalls, wire
 from coopfile.native.upper import Upper
 from coopfile.plan import canonical
@@ -126,11 +127,12 @@ def start(spec: Spec, directory: str) -> Started:
     bound = launching.bound(spec.plan, spec.project, spec.environment, (), spec.name)
     mask = os.umask(0o077)
     os.umask(mask)
+    launch, workspace = bound.launch, bound.launch.mounts[0].target
     log = ""
     if spec.plan.network.mode == "proxy":
         log = launching.log(spec.plan, spec.project, spec.environment, spec.name)
+        launch = launch.replace(listed=written(spec.plan, spec.project, spec.environment))
     # Where the caller stands is a command's matter; a session is in the workspace.
-    launch, workspace = bound.launch, bound.launch.mounts[0].target
     launch = launch.replace(
         directory=workspace,
         environment={**launch.environment, "PWD": workspace},

@@ -159,9 +159,11 @@ class Session:
         command = self._command(argv, timeout, environment, directory)
         streams = self._streams(stdin, stdout, stderr, output)
         running: Running | None = None
+        began = time.time()
         try:
             running = self._begin(command, streams)
-            return _result(command, capture.attend(running, streams, command.timeout), streams)
+            ended = capture.attend(running, streams, command.timeout)
+            return self._result(command, ended, streams, began)
         except SessionGone as error:
             raise self._lost(error, command, streams) from None
         finally:
@@ -194,9 +196,11 @@ class Session:
         command = self._command(argv, timeout, environment, directory)
         streams = self._streams(stdin, stdout, stderr, output)
         running: Running | None = None
+        began = time.time()
         try:
             running = await self._begin_async(command, streams)
-            return _result(command, await aio.attend(running, streams, command.timeout), streams)
+            ended = await aio.attend(running, streams, command.timeout)
+            return self._result(command, ended, streams, began)
         except SessionGone as error:
             raise self._lost(error, command, streams) from None
         finally:
@@ -309,6 +313,10 @@ class Session:
             raise CoopError(f"output is {most}", "it is a number of bytes")
         return capture.Streams(stdin, stdout, stderr, most)
 
+    def _result(self, command: Command, ended: Ended, streams: Streams, began: float) -> Result:
+        denials = self._hold.denials(began) if self._spec.plan.network.mode == "proxy" else ()
+        return result_of(command, ended, *streams.output.taken(), denials)
+
     def _lost(self, error: SessionGone, command: Command, streams: Streams) -> CommandLost:
         streams.drain()
         (stdout, stderr), _ = streams.output.taken()
@@ -317,10 +325,6 @@ class Session:
         )
         lost.begun = error.begun
         return lost
-
-
-def _result(command: Command, ended: Ended, streams: Streams) -> Result:
-    return result_of(command, ended, *streams.output.taken())
 
 
 def _shell(text: str) -> tuple[str, ...]:

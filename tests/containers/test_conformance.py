@@ -9,7 +9,7 @@ import pytest
 from tests.containers.backends import BACKENDS, DOCKER_ROOT, NATIVE, backend, weakenings
 from tests.containers.differences import explained
 from tests.containers.probes import verdicts
-from tests.containers.scenarios import SCENARIOS, SENTENCES, Verdicts
+from tests.containers.scenarios import SCENARIOS, SENTENCES, Verdicts, is_for
 from tests.engines.cell import UnusableError
 from tests.engines.engine import NAMES, Engines
 
@@ -30,7 +30,7 @@ def listed(engines: Engines, name: str, coopfile: str = "") -> set[str]:
 
 # Others run the same program in the same way, for somebody else or with other ids.
 _WHOLE = (NATIVE, *NAMES)
-_BY_WHO_RUNS_IT = ("batch", "limits", "places", "network")
+_BY_WHO_RUNS_IT = ("batch", "limits", "places", "network", "proxied", "published", "apart")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ _BY_WHO_RUNS_IT = ("batch", "limits", "places", "network")
         (name, scenario)
         for name in BACKENDS
         for scenario in (SCENARIOS if name in _WHOLE else _BY_WHO_RUNS_IT)
-        if name != NATIVE
+        if name != NATIVE and is_for(scenario, name)
     ],
 )
 def test_a_back_end_behaves_like_native(engines: Engines, name: str, scenario: str) -> None:
@@ -127,6 +127,16 @@ _PROMISES = {
     "control P": "10",
     "interrupt": "interrupted, 5",
     "network host": "reached",
+    "proxy to a listed host": "passes",
+    "proxy to another host": "blocked, with the line",
+    "proxy to the host": "blocked",
+    "proxy to metadata": "blocked",
+    "past the proxy": "no way",
+    "names past the proxy": "not resolved",
+    "blocked is told": "told",
+    "blocked is logged": "logged",
+    "published port": "reached",
+    "other sandbox": "out of reach",
 }
 
 

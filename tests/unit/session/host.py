@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 
+from coopfile.proxy.denials import Denial
 from coopfile.session.backend import Open
 from coopfile.session.model import TIMED_OUT, Command, Ended, Running, SessionGone, Spec, Usage
 
@@ -25,6 +26,7 @@ class HostBackend:
         self.removed: list[Spec] = []
         self.told: tuple[str, ...] = ()
         self.noted: list[tuple[str, ...]] = []
+        self.denied: tuple[Denial, ...] = ()
         self.live: dict[str, HostLive] = {}
 
     def open(self, spec: Spec) -> Open:
@@ -40,6 +42,10 @@ class HostBackend:
     def note(self, spec: Spec, argv: Sequence[str]) -> None:
         """Note a command."""
         self.noted.append(tuple(argv))
+
+    def denials(self, spec: Spec, began: float) -> tuple[Denial, ...]:
+        """Return what somebody has put there."""
+        return self.denied
 
     def stop(self, spec: Spec) -> tuple[str, ...]:
         """End a session."""
