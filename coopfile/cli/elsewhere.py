@@ -6,9 +6,10 @@ import os
 import sys
 
 from coopfile.cli.output import safe
-from coopfile.cli.run import say, tell_backend
+from coopfile.cli.run import say, tell_backend, written
 from coopfile.engines.choose import HOST, NATIVE, Choice, choose
-from coopfile.launching import place
+from coopfile.errors import SettingError
+from coopfile.launching import log, place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,10 +65,13 @@ def run_elsewhere(
                 where,
                 tuple(options.command),
                 timeout=timeout,
+                log=log(plan, project, os.environ),
                 tell=(lambda _: None) if options.quiet else say,
                 show=_show if _shows_progress(options) else None,
                 check=check,
             )
+    except SettingError as error:
+        raise written(error, project, options) from None
     except SignalledError as signalled:
         return 128 + signalled.number
     for note in outcome.notes:

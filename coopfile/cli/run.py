@@ -126,7 +126,7 @@ def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float
         finally:
             running.leave(announced)
     except SettingError as error:
-        raise _written(error, project, options) from None
+        raise written(error, project, options) from None
     except CoopError as error:
         if plan.sandbox.backend == ("native",) and plan.sandbox.fallback == "refuse":
             raise
@@ -140,7 +140,7 @@ def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float
     return outcome.status
 
 
-def _written(error: SettingError, project: Project, options: RunOptions) -> CoopError:
+def written(error: SettingError, project: Project, options: RunOptions) -> CoopError:
     """Return an error of a setting with its place in the Coopfile, if the plan is of one."""
     if options.plan is not None:
         return error

@@ -13,6 +13,7 @@ from coopfile.proxy.loop import Event, LateError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from coopfile.proxy.loop import Loop
@@ -149,9 +150,15 @@ class Stream:
             pass  # it has ended already
 
 
-async def connect(loop: Loop, family: int, address: tuple[Any, ...], deadline: float) -> Stream:
-    """Connect to an address. Raises OSError, LateError."""
-    connection = socket(family)
+async def connect(
+    loop: Loop,
+    family: int,
+    address: tuple[Any, ...],
+    deadline: float,
+    make: Callable[[int], socket] = socket,
+) -> Stream:
+    """Connect to an address with a socket that ``make`` makes. Raises OSError, LateError."""
+    connection = make(family)
     connection.setblocking(False)
     code = connection.connect_ex(address)
     stream = Stream(loop, connection)

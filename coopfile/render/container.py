@@ -12,6 +12,7 @@ from coopfile.plan.bind import Mount, Weakening, bind, fences, inside, parents
 from coopfile.plan.canonical import digest
 from coopfile.plan.hosttools import SCRATCH
 from coopfile.plan.promises import thrown_away, unkept
+from coopfile.plan.reach import VARIABLES
 from coopfile.plan.sessions import slug
 from coopfile.record import Record
 from coopfile.render.facts import DIRECTORY, LINK
@@ -36,6 +37,9 @@ STOP_GRACE = 5  # seconds between asking to end and ending
 # What is mounted by the engine itself; /dev/shm has an option of its own.
 _TAKEN = ("/proc", "/dev", "/sys")
 _SHM = "/dev/shm"
+# OCI runtimes whose containers have the kernel's own networks: others have one of their own inside, whose
+# loopback is not the namespace's.
+_ON_THE_KERNEL = ("crun", "io.containerd.runc.v2", "runc", "youki")
 
 
 class Scratch(Record):
@@ -59,6 +63,8 @@ class Container(Record):
     sandbox more than the plan: they may be shown to people, but nothing with holes may
     be run. ``skipped`` says which of the plan's paths and variables this host does not have.
     ``writable`` is for a root file system whose changes are to be committed.
+    ``served`` says that coop listens in its network, or leads connections into it, and ``joined`` is then
+    the container whose network it shares: see ``Neighbour``.
     """
 
     engine: Engine
@@ -87,6 +93,28 @@ class Container(Record):
     weakenings: tuple[Weakening, ...]
     skipped: tuple[str, ...]
     writable: bool = False
+    served: bool = False
+    joined: str = ""
+
+
+class Neighbour(Record):
+    """A container of coop's own that makes a network for another, and sockets in it for coop's processes.
+
+    ``image`` is that of the host's tools, which are among the ``mounts``; ``runtime`` is None for the
+    engine's default. ``lowest`` is the first port that anybody is to listen on, None for the kernel's.
+    """
+
+    engine: Engine
+    name: str
+    labels: tuple[tuple[str, str], ...]
+    image: str
+    argv: tuple[str, ...]
+    user: str
+    identities: str | None
+    mounts: tuple[Mount, ...]
+    runtime: str | None
+    memory: int | None
+    lowest: int | None
 
 
 class Request(Record):
@@ -96,6 +124,7 @@ class Request(Record):
     whose container it is; ``terminal`` asks for a TTY. ``held`` says that whoever runs
     it holds the places of protected paths that do not exist, where they could be made.
     ``session`` is the id of the session that the container is, which names it instead of the token.
+    Such a one also starts what ``Container.served`` takes.
     """
 
     argv: tuple[str, ...] = ()
@@ -115,6 +144,8 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
     assert engine is not None
     refuse(plan, facts.system, engine)
     launch, identities, weakened = identify(plan, facts.host, engine, request.argv, system=facts.system)
+    if plan.network.mode == "proxy":
+        launch = launch.replace(environment={**VARIABLES, **launch.environment})
     if not launch.argv[0]:
         raise CoopError("the name of the program is empty")
     mounts, skipped = _mounts(launch, facts)
@@ -130,6 +161,8 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
         else []
     )
     runtime = plan.sandbox.runtime or engine.runtime
+    refuse_network(plan, engine, runtime, held=request.held)
+    served = request.held and _is_served(plan, engine, runtime)
     limits = _held(engine, runtime)
     writable = bool(request.session) and plan.session.commit != "never" and plan.base.image is not None
     if writable:
@@ -166,11 +199,12 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
             *_unmasked(engine, runtime, launch.uid),
             *(item for item in unkept(plan) if not (writable and item.key == "session.commit")),
             *(() if request.session else thrown_away(plan)),
-            *_unpublished(plan),
+            *(_shown_interfaces(identities) if served else _unpublished(plan)),
             *(_uncounted() if writable else ()),
         ),
         skipped=(*launch.skipped, *skipped),
         writable=writable,
+        served=served,
     )
 
 
@@ -188,19 +222,62 @@ def _uncounted() -> tuple[Weakening, ...]:
     return (Weakening("limits.tmp", text, 'session.commit = "never"'),)
 
 
+def _is_served(plan: Plan, engine: Engine, runtime: str | None) -> bool:
+    """Tell whether the plan takes something of coop's in the container's network, and that can be there."""
+    mode = plan.network.mode
+    wanted = mode == "proxy" or (mode == "none" and bool(plan.network.publish))
+    return wanted and _has_kernels_network(engine, runtime)
+
+
+def _has_kernels_network(engine: Engine, runtime: str | None) -> bool:
+    return engine.name != "apple" and (runtime or engine.default_runtime) in _ON_THE_KERNEL
+
+
+def refuse_network(plan: Plan, engine: Engine, runtime: str | None, *, held: bool = True) -> None:
+    """Raise CoopError where the plan's proxy cannot be in the container's network.
+
+    ``held`` says that coop runs the container, and the proxy with it.
+    """
+    if plan.network.mode != "proxy":
+        return
+    if not _has_kernels_network(engine, runtime):
+        raise CoopError(
+            f'network.mode = "proxy": {runtime or engine.default_runtime} has a network of its own inside, '
+            "in which coop's proxy cannot listen",
+            'sandbox.runtime = "runc", the native back end, or network.mode = "none"',
+        )
+    if not held:
+        raise CoopError(
+            'network.mode = "proxy": the proxy is a process of coop\'s, which nothing that is pasted starts',
+            'coop run does, on this engine too; or network.mode = "none"',
+        )
+
+
+def _shown_interfaces(identities: str | None) -> tuple[Weakening, ...]:
+    """Return what shows of the host where the kernel lets nobody mount a /sys for a network joined."""
+    if identities != "keep-id":
+        return ()
+    text = "names and addresses of this machine's network interfaces show in /sys"
+    return (Weakening("network.mode", text, 'session.user = "root", or the native back end'),)
+
+
 def _unpublished(plan: Plan) -> tuple[Weakening, ...]:
-    """Return what is asked for of ports that no engine gives: it publishes those of a network of its own."""
+    """Return which ports are not offered: no engine publishes those of a sandbox without a network."""
     if plan.network.mode != "none" or not plan.network.publish:
         return ()
     ports = ", ".join(str(port) for port in plan.network.publish)
-    return (Weakening("network.publish", f"{ports}: not offered on the host", 'network.mode = "veth"'),)
+    remedy = "coop run on docker or podman with runc or crun, or the native back end"
+    return (Weakening("network.publish", f"{ports}: not offered on the host", remedy),)
 
 
 def refuse(plan: Plan, system: str, engine: Engine) -> None:
     """Raise CoopError for what an engine on a system cannot do, or only by giving more than the plan."""
-    if plan.network.mode == "proxy":
-        others = '"none"' if engine.name == "apple" else '"none" or "host"'
-        raise CoopError('network.mode = "proxy" is not there yet', f"use {others}")
+    if plan.network.mode == "proxy" and (engine.name == "apple" or system != "linux"):
+        raise CoopError(
+            'network.mode = "proxy" cannot be had: the containers are in a machine of their own, in whose '
+            "networks coop's proxy cannot listen",
+            'use "none"',
+        )
     if plan.base.image is None and system != "linux":
         raise CoopError(
             f"base.image is not set, and the tools of a {system} host do not run in a container",

@@ -93,6 +93,18 @@ _ROWS = (
     Difference(
         "network host", (GVISOR, "docker-rootless"), "out of reach", "the tests' own have another host"
     ),
+    *(
+        Difference(f"proxy {what}", (GVISOR,), "refused", "it has a network of its own inside")
+        for what in ("blocks", "interfaces", "variables", "is told")
+    ),
+    Difference(
+        "published port",
+        (GVISOR,),
+        "ConnectionRefusedError",
+        "it has a network of its own inside",
+        "network.publish",
+        'network.publish = ["3000"]',
+    ),
     Difference("programs", (GVISOR,), "ls -l: fail", "gVisor of 2022 refuses a flag of statx that ls uses"),
     Difference("umask", ENGINES, "0022", "modes of new files are no key of a plan"),
     Difference("value that is not text", ENGINES, "refused", _TEXT),

@@ -388,6 +388,79 @@ def network(where: Backend) -> Verdicts:
         return {"network host": result.out.strip() or f"{result.status}: {result.err}"}
 
 
+_SERVED = """
+[network]
+mode = "proxy"
+allow = ["allowed.invalid"]
+"""
+_ASK_PROXY = """
+import json, os, socket
+def ask(target):
+    with socket.create_connection(("127.0.0.1", 3128), timeout=30) as proxy:
+        proxy.sendall(f"CONNECT {target} HTTP/1.1\\r\\nHost: {target}\\r\\n\\r\\n".encode())
+        return proxy.recv(4096).split()[1].decode()
+print(json.dumps({
+    "proxy blocks": ask("blocked.invalid:443") + " " + ask("127.0.0.1:443") + " " + ask("169.254.169.254:80"),
+    "proxy interfaces": " ".join(name for _, name in socket.if_nameindex()),
+    "proxy variables": " ".join(sorted(f"{n}={v}" for n, v in os.environ.items() if "proxy" in n.lower())),
+}))
+"""
+_ANSWER = """
+import socket, sys
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
+    print("ready", flush=True)
+    server.accept()[0].sendall(b"inside")
+"""
+_CALL = """
+import socket, sys
+try:
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=30) as end:
+        print(end.recv(100).decode())
+except OSError as error:
+    print(type(error).__name__)
+"""
+
+
+@scenario(
+    proxy_blocks="In proxy mode what is not listed, loopback and metadata are answered with a refusal.",
+    proxy_interfaces="In proxy mode there is nothing but the loopback.",
+    proxy_variables="In proxy mode the variables that programs read lead to the proxy.",
+    proxy_is_told="What was blocked is told after the command, and `coop log` has it.",
+    published_port="A published port of the host's loopback leads to what listens inside.",
+    published_port_afterwards="When the command has ended, nobody listens there.",
+)
+def served(where: Backend) -> Verdicts:
+    """Run with a proxy, and with a port that is published."""
+    with where.project(_SERVED) as project:
+        result = project.python(_ASK_PROXY, options=where.options)
+        names = ("blocks", "interfaces", "variables", "is told")
+        if result.status == 125 and "network.mode" in result.err:
+            found = {f"proxy {name}": "refused" for name in names}
+        else:
+            assert result.status == 0, (where.name, result)
+            found = json.loads(result.out)
+            log = project.coop("log").out
+            told = all("blocked.invalid:443 is blocked" in text for text in (result.err, log))
+            found["proxy is told"] = "told" if told else "not told"
+    port = str(_free_port(where))
+    with where.project(f'network.publish = ["{port}"]\n') as project:
+        process = project.popen("/usr/bin/python3", "-I", "-c", _ANSWER, port, options=where.options)
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n", where.name
+        call = [*where.actor.prefix, "/usr/bin/python3", "-I", "-c", _CALL, port]
+        answers = [subprocess.run(call, capture_output=True, text=True, timeout=DEADLINE, check=True)]
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=DEADLINE)
+        answers.append(subprocess.run(call, capture_output=True, text=True, timeout=DEADLINE, check=True))
+        found["published port"], found["published port afterwards"] = (one.stdout.strip() for one in answers)
+    return found
+
+
+def _free_port(where: Backend) -> int:
+    """Return a port of the loopback that nobody has in the network of the back end's host."""
+    with listener(where) as listening:
+        return int(listening["port"])
+
+
 def verdicts(engines: Engines, name: str, which: str) -> Verdicts:
     """Return what the probes of a scenario came to on a back end; raises UnusableError without it."""
     try:

@@ -30,7 +30,7 @@ def listed(engines: Engines, name: str, coopfile: str = "") -> set[str]:
 
 # Others run the same program in the same way, for somebody else or with other ids.
 _WHOLE = (NATIVE, *NAMES)
-_BY_WHO_RUNS_IT = ("batch", "limits", "places", "network")
+_BY_WHO_RUNS_IT = ("batch", "limits", "places", "network", "served")
 
 
 @pytest.mark.parametrize(
