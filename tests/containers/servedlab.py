@@ -36,6 +36,8 @@ try:
         print(data.decode())
 except ConnectionRefusedError:
     print("refused")
+except OSError:
+    print("reset")
 """
 
 

@@ -37,6 +37,7 @@ def served(on_host: Project, workshop: Workshop, used: Engine, lab: Lab) -> Iter
 def test_proxy(served: EngineSessions, on_host: Project, lab: Lab) -> None:
     """A session's commands reach what is listed, one after the other; the rest is logged, and not asked."""
     allow(on_host, SITE)
+    served.watch_workspace()
     before = len(lab.connections())
     caller = served.opened()
     for _ in range(2):
@@ -61,8 +62,9 @@ def test_proxy(served: EngineSessions, on_host: Project, lab: Lab) -> None:
 def test_published(served: EngineSessions, on_host: Project, lab: Lab) -> None:
     """A session's ports are reached while something listens inside, and are free when it has stopped."""
     publishlab.publish(on_host, "3790")
+    served.watch_workspace()
     caller = served.opened()
-    caller.shell("nc -lk -p 3790 -e cat >/dev/null 2>&1 &")
+    caller.shell("(while true; do printf hello | nc -l -p 3790; done) >/dev/null 2>&1 &")
     ask = ("/usr/bin/python3", "-I", "-c", ASK, "3790")
     assert wait_until(lambda: lab.run(*ask) == "hello\n", 20)
     caller.stop()
@@ -74,6 +76,7 @@ def test_published(served: EngineSessions, on_host: Project, lab: Lab) -> None:
 def test_port_taken(served: EngineSessions, on_host: Project) -> None:
     """A session whose port somebody has does not start, says why, and leaves nothing."""
     publishlab.publish(on_host, "3791")
+    served.watch_workspace()
     first = served.opened("one")
     with pytest.raises(Exception, match=r"port 3791 of .* is taken"):
         served.caller().open("two")
@@ -86,6 +89,7 @@ def test_port_taken(served: EngineSessions, on_host: Project) -> None:
 def test_keeper_killed(served: EngineSessions, on_host: Project, lab: Lab) -> None:
     """With the keeper end the proxy, the publisher and the network; the session starts anew."""
     publishlab.publish(on_host, "3792", mode="proxy")
+    served.watch_workspace()
     caller = served.opened()
     keeper = served.keeper()
     serving = [pid for pid in descendants(keeper) if title(pid) == "coop: network"]
@@ -94,6 +98,6 @@ def test_keeper_killed(served: EngineSessions, on_host: Project, lab: Lab) -> No
     assert wait_gone(serving)
     assert lab.run("/usr/bin/python3", "-I", "-c", ASK, "3792") == "refused\n"
     assert caller.open()["fresh"] is True
-    assert len(served.containers()) == 2
+    assert wait_until(lambda: len(served.containers()) == 2, 30)
     caller.stop()
     assert served.left() == []
