@@ -244,3 +244,42 @@ def test_another_kernel(on_host: Project, used: Engine) -> None:
     result = on_host.run("true")
     assert result.status == 0 and "network.publish: 127.0.0.1:3782:3782: not offered" in result.err
     assert used.containers() == []
+
+
+@pytest.mark.parametrize("used", ["podman-rootless"], indirect=True)
+def test_as_oneself(on_host: Project, used: Engine) -> None:
+    """Without being root inside the proxy is there too; that /sys shows the host's interfaces is told."""
+    on_host.coopfile(f'session.user = "me"\nnetwork = {{ mode = "proxy", allow = ["{SITE}"] }}\n')
+    result = on_host.shell(f"curl {QUIET} http://{SITE}/served/plain.txt; id -u")
+    assert result.out == f"text\n{on_host.actor.uid}\n", result
+    assert "weaker than the plan: network.mode: names and addresses of this machine's" in result.err
+    assert used.containers() == []
+
+
+@pytest.mark.parametrize("used", ["docker"], indirect=True)
+def test_an_engine_elsewhere(on_host: Project, used: Engine) -> None:
+    """Where the socket does not lead to coop, as on another machine, the command is not started."""
+    allow(on_host, SITE)
+    tools = on_host.home / "tools"
+    on_host.write(str(tools / "docker"), _ELSEWHERE, mode=0o755)
+    on_host.environment["PATH"] = f"{tools}:{on_host.environment['PATH']}"
+    result = on_host.run("touch", "started")
+    assert result.status == 125 and "does not answer" in result.err, result
+    assert "the engine has to be on this machine" in result.err
+    assert not (on_host.directory / "started").exists()
+    assert used.containers() == []
+
+
+# Docker whose daemon has another socket at the path of coop's: as if it were on another machine.
+_ELSEWHERE = """#!/bin/bash
+words=()
+for word in "$@"; do
+  case $word in
+    type=bind,source=*,target=/coop-network,*) word="${word/source=*,target/source=/dev/null,target}";;
+  esac
+  words+=("$word")
+done
+for place in /usr/local/bin /usr/bin /bin; do
+  if [ -x "$place/docker" ]; then exec "$place/docker" "${words[@]}"; fi
+done
+"""
