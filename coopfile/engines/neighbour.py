@@ -79,7 +79,7 @@ def prepare(
     lowest = min(published, default=_PRIVILEGED)
     return Neighbour(
         engine=engine,
-        name=f"{made.name}-{token}",
+        name=f"{made.name}-net-{token[:6]}",
         labels=((LABEL_MANAGED, "true"), (LABEL_OWNER, owner)),
         image=images.ensure_tools(engine, tools, place.environment),
         argv=(program, "-I", "-S", "-c", _PROGRAM, _SOCKET, *map(str, ports)),

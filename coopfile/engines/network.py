@@ -80,10 +80,12 @@ class Network:
             self._control, theirs = _socket.socketpair()
             task = attendant.Task(what.allow, what.log, listeners, listener, theirs, os.getpid())
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-            self._pid = os.fork()
-            if self._pid == 0:
-                attendant.main(task)
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            try:
+                self._pid = os.fork()
+                if self._pid == 0:
+                    attendant.main(task)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             theirs.close()
             listener.close()
         finally:
@@ -105,7 +107,8 @@ class Network:
         end = time.monotonic() + STARTS
         while not readable(self._control.fileno(), _LOOKS):
             state = state_of(made.engine, made.name, environment)
-            if not state.get("Running") or time.monotonic() > end:
+            over = not state.get("Running") or time.monotonic() > end
+            if over and not readable(self._control.fileno(), _LOOKS):
                 text = f"the container that makes the network for {name} does not answer"
                 raise EngineError(text, _ELSEWHERE, argv)
         try:
