@@ -7,8 +7,9 @@ from coopfile.engines.detect import ISOLATION, NAMES, NAMESPACE, USERSPACE_KERNE
 from coopfile.errors import CoopError
 from coopfile.native.suitable import refusal
 from coopfile.record import Record
-from coopfile.render.container import refuse, refuse_network, wider_network
+from coopfile.render.container import refuse
 from coopfile.render.facts import Engine
+from coopfile.render.networks import refuse_network, wider_network
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from coopfile.errors import CoopError
 from coopfile.plan.bind import Mount, inside
 from coopfile.plan.hosttools import TOOLS
 from coopfile.plan.reach import HTTP_PORT, SOCKS_PORT
-from coopfile.render.container import LABEL_MANAGED, LABEL_OWNER, Neighbour
+from coopfile.render.container import LABEL_MANAGED, LABEL_OWNER
+from coopfile.render.networks import Neighbour
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

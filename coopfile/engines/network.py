@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from coopfile.language.items import HostPattern, PublishedPort
     from coopfile.plan.model import Plan
-    from coopfile.render.container import Neighbour
+    from coopfile.render.networks import Neighbour
 
 _ENDS = 10.0  # seconds that it may take to carry what was sent, and to end
 _LOOKS = 0.5  # seconds between two looks whether the neighbour is there yet

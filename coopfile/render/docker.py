@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from coopfile.plan.bind import Mount
-    from coopfile.render.container import Container, Neighbour
+    from coopfile.render.container import Container
     from coopfile.render.facts import Engine
+    from coopfile.render.networks import Neighbour
 
 Argv = tuple[str, ...]
 

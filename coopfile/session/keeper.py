@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     from coopfile.engines.holding import Hold
     from coopfile.engines.network import Served
-    from coopfile.render.container import Neighbour
     from coopfile.render.docker import Argv
     from coopfile.render.facts import Engine
+    from coopfile.render.networks import Neighbour
 
 STARTED, FAILED = "started", "failed"
 

@@ -14,8 +14,8 @@ from coopfile.engines import neighbour
 from coopfile.engines.call import EngineError
 from coopfile.engines.network import Network, Served, new_socket
 from coopfile.errors import CoopError
-from coopfile.render.container import Neighbour
 from coopfile.render.facts import Engine
+from coopfile.render.networks import Neighbour
 
 # An engine that starts one program, whatever it is told; ``run`` and ``container inspect`` are asked of it.
 _ENGINE = """#!/bin/sh

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from coopfile.errors import CoopError
 from coopfile.plan.bind import Mount
 from coopfile.render import docker
-from coopfile.render.container import Container, Neighbour, Scratch
+from coopfile.render.container import Container, Scratch
 from coopfile.render.facts import Engine
+from coopfile.render.networks import Neighbour
 
 DOCKER = Engine("docker", "docker")
 PODMAN = Engine("podman", "podman", default_runtime="crun")
