@@ -102,6 +102,11 @@ class Lab:
         """What starts a command on the lab's host, as root."""
         return ("nsenter", f"--target={self.host.pid}", "--net", "--mount", "--")
 
+    @property
+    def name_service(self) -> str:
+        """The path of the file that is the resolv.conf of the lab's host."""
+        return str(self._resolv_conf)
+
     def run(self, *argv: str) -> str:
         """Run a command on the lab's host as root; return its output."""
         done = subprocess.run(

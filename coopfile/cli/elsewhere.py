@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 
-from coopfile.cli.run import progress, say, tell_backend
+from coopfile.cli.run import progress, say, tell_backend, written
 from coopfile.engines.choose import HOST, NATIVE, Choice, choose
 from coopfile.engines.making import is_usual
+from coopfile.errors import SettingError
 from coopfile.launching import place
 
 TYPE_CHECKING = False
@@ -46,6 +47,7 @@ def run_elsewhere(
         return _run_on_host(plan, project, tuple(options.command), timeout)
     assert choice.engine is not None
     from coopfile.engines.attend import SignalledError, unwinding
+    from coopfile.engines.network import served
     from coopfile.engines.run import run
 
     def check(made: Container) -> None:
@@ -61,10 +63,13 @@ def run_elsewhere(
                 where,
                 tuple(options.command),
                 timeout=timeout,
+                served=served(plan, project, os.environ),
                 tell=tell,
                 show=show,
                 check=check,
             )
+    except SettingError as error:
+        raise written(error, project, options) from None
     except SignalledError as signalled:
         return 128 + signalled.number
     for note in outcome.notes:

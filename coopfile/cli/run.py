@@ -122,15 +122,15 @@ def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float
                 for skipped in prepared.layout.skipped if options.verbose else ():
                     say(f"skipped: {skipped}")
             if plan.network.mode == "proxy":
-                from coopfile.listed import written
+                from coopfile import listed
 
-                launch = prepared.launch.replace(listed=written(plan, project, os.environ))
+                launch = prepared.launch.replace(listed=listed.written(plan, project, os.environ))
                 prepared = prepared.replace(launch=launch, log=log(plan, project, os.environ))
             outcome = _run(prepared, timeout)
         finally:
             running.leave(announced)
     except SettingError as error:
-        raise _written(error, project, options) from None
+        raise written(error, project, options) from None
     except CoopError as error:
         if plan.sandbox.backend == ("native",) and plan.sandbox.fallback == "refuse":
             raise
@@ -144,7 +144,7 @@ def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float
     return outcome.status
 
 
-def _written(error: SettingError, project: Project, options: RunOptions) -> CoopError:
+def written(error: SettingError, project: Project, options: RunOptions) -> CoopError:
     """Return an error of a setting with its place in the Coopfile, if the plan is of one."""
     if options.plan is not None:
         return error

@@ -24,6 +24,7 @@ from coopfile.proxy.loop import Event, LateError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from coopfile.proxy.loop import Loop
@@ -171,10 +172,19 @@ def _limit_buffers(connection: socket) -> None:
 
 
 async def connect(
-    loop: Loop, family: int, address: tuple[Any, ...], deadline: float, *, modest: bool = False
+    loop: Loop,
+    family: int,
+    address: tuple[Any, ...],
+    deadline: float,
+    make: Callable[[int], socket] = socket,
+    *,
+    modest: bool = False,
 ) -> Stream:
-    """Connect to an address; ``modest``: as in ``be_modest``. Raises OSError, LateError."""
-    connection = socket(family)
+    """Connect to an address with a socket that ``make`` makes; ``modest``: as in ``be_modest``.
+
+    Raises OSError, LateError.
+    """
+    connection = make(family)
     if modest:
         _limit_buffers(connection)
     connection.setblocking(False)

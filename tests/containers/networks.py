@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 
-from tests.containers.backends import NATIVE, NATIVE_ROOT, Backend
+from tests.containers.backends import Backend
 from tests.containers.batch import listener
-from tests.containers.scenarios import Verdicts, scenario
+from tests.containers.scenarios import SENTENCES, Verdicts, scenario
 from tests.sandboxes import DEADLINE
 
 _CONNECT = """
@@ -20,7 +21,7 @@ except OSError as error:
 
 
 _PROXIED = """
-import json, socket, sys
+import json, os, socket, sys
 listed, port = sys.argv[1], int(sys.argv[2])
 def asked(host, port):
     with socket.create_connection(("127.0.0.1", 3128), timeout=30) as client:
@@ -40,6 +41,7 @@ def resolved(name):
     except OSError:
         return "not resolved"
 another = asked("another.example", 443)
+variables = sorted(name for name in os.environ if "proxy" in name.lower())
 print(json.dumps({
     "proxy to a listed host": verdict(asked(listed, 80)),
     "proxy to another host": verdict(another) + (", with the line" if "in Coopfile:1" in another else ""),
@@ -47,19 +49,21 @@ print(json.dumps({
     "proxy to metadata": verdict(asked("169.254.169.254", 80)),
     "past the proxy": direct(("169.254.169.254", 80)),
     "names past the proxy": resolved("localhost.example"),
+    "interfaces beside the proxy": " ".join(name for _, name in socket.if_nameindex()),
+    "variables of the proxy": " ".join(f"{name}={os.environ[name]}" for name in variables),
 }))
 """
 
 
 @scenario(
-    NATIVE,
-    NATIVE_ROOT,
     proxy_to_a_listed_host='network.mode = "proxy" lets through what is listed.',
     proxy_to_another_host="What is not listed is blocked, and the answer names file and line.",
     proxy_to_the_host="The host's loopback is out of reach, though it is listed.",
     proxy_to_metadata="The cloud's metadata service is blocked.",
     past_the_proxy="There is no route past the proxy.",
     names_past_the_proxy="There is no name server.",
+    interfaces_beside_the_proxy="There is nothing but the loopback.",
+    variables_of_the_proxy="The variables that programs read lead to the proxy.",
     blocked_is_told="What was blocked is told at the end of the run.",
     blocked_is_logged="coop log lists it.",
 )
@@ -70,6 +74,8 @@ def proxied(where: Backend) -> Verdicts:
         allow = f'["{listed}", "127.0.0.1:{port}"]'
         with where.project(f'network = {{ mode = "proxy", allow = {allow} }}\n') as project:
             result = project.python(_PROXIED, listed, str(port), options=where.options)
+            if result.status == 125 and "network.mode" in result.err:
+                return dict.fromkeys(PROXIED, "refused")
             told = "another.example:443 is blocked" in result.err
             entries = json.loads(project.coop("log", "--json").out or "[]")
         logged = any((entry["host"], entry["port"]) == ("another.example", 443) for entry in entries)
@@ -80,6 +86,9 @@ def proxied(where: Backend) -> Verdicts:
             "blocked is logged": "logged" if logged else "not logged",
         }
 
+
+# What the scenario before tells of.
+PROXIED = tuple(probe for probe in SENTENCES if "prox" in probe or "blocked is" in probe)
 
 _SERVE = """
 import socket, sys
@@ -93,26 +102,39 @@ server.accept()[0].sendall(b"hello")
 _FREE_PORT = 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])'
 _GREETED = """
 import socket, sys
-with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=30) as client:
-    print("reached" if client.recv(5) == b"hello" else "not answered")
+try:
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=30) as client:
+        print("reached" if client.recv(5) == b"hello" else "not answered")
+except OSError as error:
+    print(type(error).__name__)
 """
 
 
-@scenario(NATIVE, NATIVE_ROOT, published_port="network.publish leads from a port of the host's inside.")
+@scenario(
+    published_port="network.publish leads from a port of the host's inside.",
+    published_port_afterwards="When the command has ended, nobody listens there.",
+)
 def published(where: Backend) -> Verdicts:
     """Connect to what a command serves."""
-    port = int(where.actor.run("/usr/bin/python3", "-I", "-c", _FREE_PORT).out)
-    with where.project(f'network.publish = ["{port}:80"]\n') as project:
-        argv = ("/usr/bin/python3", "-I", "-c", _SERVE, "80")
+    port = where.actor.run("/usr/bin/python3", "-I", "-c", _FREE_PORT).out.strip()
+
+    def call() -> str:
+        answer = where.actor.run("/usr/bin/python3", "-I", "-c", _GREETED, port)
+        return answer.out.strip() or answer.err
+
+    with where.project(f'network.publish = ["{port}:8080"]\n') as project:
+        argv = ("/usr/bin/python3", "-I", "-c", _SERVE, "8080")
         process = project.popen(*argv, options=where.options)
         assert process.stdout is not None
         if process.stdout.readline() != b"ready\n":
             return {"published port": str(process.communicate(timeout=DEADLINE))}
-        answer = where.actor.run("/usr/bin/python3", "-I", "-c", _GREETED, str(port))
-        return {"published port": answer.out.strip() or answer.err}
+        found = {"published port": call()}
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=DEADLINE)
+        return {**found, "published port afterwards": call()}
 
 
-@scenario(NATIVE, NATIVE_ROOT, other_sandbox="A sandbox does not reach what another one serves.")
+@scenario(other_sandbox="A sandbox does not reach what another one serves.")
 def apart(where: Backend) -> Verdicts:
     """Connect from one sandbox to another."""
     with where.project() as project:

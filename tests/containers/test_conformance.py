@@ -9,7 +9,7 @@ import pytest
 from tests.containers.backends import BACKENDS, DOCKER_ROOT, NATIVE, backend, weakenings
 from tests.containers.differences import explained
 from tests.containers.probes import verdicts
-from tests.containers.scenarios import SCENARIOS, SENTENCES, Verdicts, is_for
+from tests.containers.scenarios import SCENARIOS, SENTENCES, Verdicts
 from tests.engines.cell import UnusableError
 from tests.engines.engine import NAMES, Engines
 
@@ -39,7 +39,7 @@ _BY_WHO_RUNS_IT = ("batch", "limits", "places", "network", "proxied", "published
         (name, scenario)
         for name in BACKENDS
         for scenario in (SCENARIOS if name in _WHOLE else _BY_WHO_RUNS_IT)
-        if name != NATIVE and is_for(scenario, name)
+        if name != NATIVE
     ],
 )
 def test_a_back_end_behaves_like_native(engines: Engines, name: str, scenario: str) -> None:
@@ -135,6 +135,8 @@ _PROMISES = {
     "names past the proxy": "not resolved",
     "blocked is told": "told",
     "blocked is logged": "logged",
+    "interfaces beside the proxy": "lo",
+    "published port afterwards": "ConnectionRefusedError",
     "published port": "reached",
     "other sandbox": "out of reach",
 }
