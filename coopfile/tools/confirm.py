@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from coopfile.plan.model import Plan
 
 YES, NO, ALWAYS = "yes", "no", "always"
-ANSWERS = (YES, NO, ALWAYS)
+BY_CLIENT = "by the client"  # the program that asked for the command is what asks a person
 _WORDS = {"y": YES, "yes": YES, "a": ALWAYS, "always": ALWAYS}
 _QUESTION = "run it? [y]es, [N]o, [a]lways in this session: "
 _REMEDY = (
@@ -80,8 +80,7 @@ def permits(plan: Plan, *, sandboxed: bool) -> tuple[str, ...]:
 def ask_on_terminal(confirmation: Confirmation) -> str:
     """Ask on standard error and input, which have to be a terminal. Raises NotConfirmed if they are not."""
     if not (_is_terminal(sys.stdin) and _is_terminal(sys.stderr)):
-        text = "the command was not run: it has to be confirmed, and there is no terminal to ask on"
-        raise NotConfirmed(text, _REMEDY, asked=False)
+        raise not_asked()
     with _one_at_a_time:
         sys.stderr.write(f"{confirmation.text}\n{_QUESTION}")
         sys.stderr.flush()
@@ -94,6 +93,12 @@ def _network(plan: Plan) -> str:
     return _NETWORKS[plan.network.mode]
 
 
+def not_asked() -> NotConfirmed:
+    """Return the error where nobody can be asked."""
+    text = "the command was not run: it has to be confirmed, and there is no terminal to ask on"
+    return NotConfirmed(text, _REMEDY, asked=False)
+
+
 class Gate:
     """Has commands of one session confirmed, until somebody says always."""
 
@@ -103,13 +108,15 @@ class Gate:
         self._always = False
 
     def check(self, confirmation: Confirmation) -> str:
-        """Return how it was decided: ``allowed`` without asking, or ``confirmed``. Raises NotConfirmed.
+        """Return how it was decided: ``allowed`` unasked, ``confirmed``, or ``client``. Raises NotConfirmed.
 
         Whatever is no clear yes is a no.
         """
         if self._never or self._always:
             return "allowed"
         answer = self._ask(confirmation)
+        if answer == BY_CLIENT:
+            return "client"
         if answer == ALWAYS:
             self._always = True
         elif answer is not True and answer != YES:

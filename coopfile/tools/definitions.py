@@ -50,9 +50,14 @@ def may_use_inner(plan: Plan) -> bool:
     return plan.access is None or plan.access.trust in ("owner", "full")
 
 
-def definitions(plan: Plan, workspace: str) -> tuple[ToolDefinition, ...]:
-    """Return the tools of whom the plan is for, always in the same order; ``workspace`` as they see it."""
-    made = {definition.name: definition for definition in _all(plan, workspace)}
+def workspace(plan: Plan, root: str) -> str:
+    """Return the workspace as commands see it; ``root`` is where it is on the host."""
+    return plan.workspace.path if is_sandboxed(plan) and plan.workspace.path != "host" else root
+
+
+def definitions(plan: Plan, root: str) -> tuple[ToolDefinition, ...]:
+    """Return the tools of whom the plan is for, always in the same order; ``root`` is the workspace's."""
+    made = {definition.name: definition for definition in _all(plan, workspace(plan, root))}
     return tuple(made[name] for name in names_for(plan))
 
 

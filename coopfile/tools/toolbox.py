@@ -98,9 +98,7 @@ class Toolbox:
         self._gate = Gate(plan, ask)
         self._backend = backend
         self._audit = audit.for_project(plan, project.root, os.environ)
-        self._workspace = (
-            plan.workspace.path if self._sandboxed and plan.workspace.path != "host" else project.root
-        )
+        self._workspace = definitions.workspace(plan, project.root)
         self._place = place
         self._make = session
         self._own: Session | None = None  # this machine, or what files are seen through
@@ -114,7 +112,7 @@ class Toolbox:
 
     def tools(self) -> tuple[ToolDefinition, ...]:
         """Return what the caller may call, always in the same order."""
-        own = definitions.definitions(self.plan, self._workspace)
+        own = definitions.definitions(self.plan, self._project.root)
         names = {definition.name for definition in own} | set(definitions.NAMES)
         inner = () if self._inner is None else self._inner.tools()
         return (*own, *(definition for definition in inner if definition.name not in names))
