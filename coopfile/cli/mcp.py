@@ -81,14 +81,14 @@ def _toolbox(asked: RunOptions, project: Project, plan: Plan) -> Toolbox:
     )
 
 
-def _by_client(confirmation: Confirmation) -> str:
+def _by_client(confirmation: Confirmation) -> object:
     """Leave it to the client, which asks its user: what is sandboxed may be."""
     from coopfile.tools.confirm import BY_CLIENT
 
     return BY_CLIENT
 
 
-def _refuse(confirmation: Confirmation) -> str:
+def _refuse(confirmation: Confirmation) -> object:
     """Refuse what would run on this machine: nobody can be asked, and a client may ask nobody."""
     from coopfile.tools.confirm import not_asked
 

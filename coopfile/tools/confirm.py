@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from coopfile.plan.model import Plan
 
 YES, NO, ALWAYS = "yes", "no", "always"
-BY_CLIENT = "by the client"  # the program that asked for the command is what asks a person
+BY_CLIENT = object()  # the program that asked for the command is what asks a person; no text can say so
 _WORDS = {"y": YES, "yes": YES, "a": ALWAYS, "always": ALWAYS}
 _QUESTION = "run it? [y]es, [N]o, [a]lways in this session: "
 _REMEDY = (
@@ -115,7 +115,7 @@ class Gate:
         if self._never or self._always:
             return "allowed"
         answer = self._ask(confirmation)
-        if answer == BY_CLIENT:
+        if answer is BY_CLIENT:
             return "client"
         if answer == ALWAYS:
             self._always = True

@@ -89,7 +89,7 @@ class ToolExecutor:
 
         What is denied, or goes wrong, is told by the result, for the model to read. Without an identity
         it is for whoever runs this: with all tools, in the sandbox. Raises CoopError for mistakes of
-        the Coopfile, what needs `coop allow`, and a log that cannot be written.
+        the Coopfile, what needs `coop allow`, a log that cannot be written, and what is no identity.
         """
         return self._box(Caller(identity, place, key)).call(name, arguments)
 
@@ -108,6 +108,23 @@ class ToolExecutor:
         loop = asyncio.get_running_loop()
         box = await loop.run_in_executor(None, self._box, Caller(identity, place, key))
         return await box.call_async(name, arguments)
+
+    def destroy(
+        self, identity: str | None = None, *, place: str = "direct", key: str = "", forget: bool = False
+    ) -> None:
+        """End a conversation: its session, with all that runs in it, and what was always allowed in it.
+
+        The next call begins another one. What ``session.persist`` names is kept unless ``forget``.
+        Raises CoopError.
+        """
+        caller = Caller(identity, place, key)
+        with self._lock:
+            box = self._boxes.pop(caller, None)
+            manager = self._managers.get((identity, place))
+        if box is not None:
+            box.close()
+        if manager is not None:
+            manager.destroy(_key(caller), forget=forget)
 
     def close(self) -> None:
         """End the sessions. Raises the first CoopError, after the last."""
@@ -143,7 +160,9 @@ class ToolExecutor:
                 raise CoopError("the tools are closed", "make another ToolExecutor")
             box = self._boxes.get(caller)
             if box is None:
-                box = self._boxes[caller] = self._new(caller)
+                box = self._new(caller)
+                if box.tools():  # else anybody could fill the memory, under ever new names
+                    self._boxes[caller] = box
             return box
 
     def _new(self, caller: Caller) -> Toolbox:
@@ -179,6 +198,9 @@ class ToolExecutor:
             manager = self._managers[who] = SessionManager(
                 plan, directory=place, prefix=self._prefix, ttl=self._ttl, backend=self._backend
             )
-        # Who calls is in the name: two whom no user matches are not each other.
-        key = ascii((*who, caller.key))
-        return lambda: manager.get(key)
+        return lambda: manager.get(_key(caller))
+
+
+def _key(caller: Caller) -> str:
+    """Return the key of a caller's session. Two whom no user matches are not each other."""
+    return ascii((caller.identity, caller.place, caller.key))

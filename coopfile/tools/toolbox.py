@@ -5,6 +5,7 @@ A call is refused by words in its result, never by an exception: a model reads t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -18,6 +19,7 @@ from coopfile.plan.canonical import digest
 from coopfile.plan.explain import Action, explain
 from coopfile.plan.model import Base
 from coopfile.record import Record
+from coopfile.session.backend import Machine, Open
 from coopfile.session.session import Session
 from coopfile.tools import audit, definitions, files, shell
 from coopfile.tools.confined import FileError, Tree, without_capabilities
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from coopfile.find import Project
     from coopfile.plan.model import Plan
     from coopfile.session.backend import Backend
+    from coopfile.session.model import Spec
     from coopfile.session.result import Result
     from coopfile.tools.definitions import ToolDefinition
 
@@ -218,7 +221,8 @@ class Toolbox:
             return self._make()
         with self._lock:
             if self._own is None:
-                self._own = Session(viewing(self.plan), directory=self._place, backend=self._backend)
+                backend = self._backend or _Viewing()
+                self._own = Session(viewing(self.plan), directory=self._place, backend=backend)
             return self._own
 
     def _file(self, name: str, arguments: Mapping[str, Any]) -> str:
@@ -228,9 +232,7 @@ class Toolbox:
             if not self._sandboxed:
                 place = os.open(self._project.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
                 return self._in_tree(name, arguments, (place,))
-            held = self._seen().workspace()
-            with without_capabilities():
-                return self._in_tree(name, arguments, held)
+            return self._in_tree(name, arguments, self._seen().workspace())
         except FileError as error:
             if error.guarded and self._sandboxed:
                 raise self._explained(error, "read" if name == "read_file" else "write", path) from None
@@ -242,7 +244,8 @@ class Toolbox:
             if not os.path.samestat(os.fstat(held[0]), root):
                 raise FileError("the session has another workspace", "end it: coop stop")
             tree = Tree(held[0], (self._workspace, self._project.root))
-            return _run(name, tree, arguments, self.plan.limits.output)
+            with without_capabilities() if self._sandboxed else contextlib.nullcontext():
+                return _run(name, tree, arguments, self.plan.limits.output)
         finally:
             for descriptor in held:
                 os.close(descriptor)
@@ -266,6 +269,20 @@ class Toolbox:
             f"{path} may not be {'read' if verb == 'read' else 'written'} ({verdict.key}): {verdict.reason}"
         )
         return FileError(text, "that is the sandbox's rule: work without it, or ask its owner", guarded=True)
+
+
+class _Viewing(Machine):
+    """Has sessions in which nothing runs.
+
+    The ceiling, to which the plan was held that they stand for, may want more isolation than they have
+    for what does run.
+    """
+
+    def open(self, spec: Spec) -> Open:
+        from coopfile.session import lifecycle
+
+        opened = lifecycle.open_session(spec)
+        return Open(opened.live, opened.fresh, opened.weakenings)
 
 
 class _Call:

@@ -167,6 +167,17 @@ tell("edit_file", path="private", old_text="SECRET", new_text="x")
     assert ("SECRET" not in result.out, path.read_text()) == (True, "SECRET")
 
 
+def test_a_ceiling_on_isolation(project: Project, tools: Tools) -> None:
+    """It is about what runs, and does not keep files from being read where nothing does."""
+    own(project, '[ceiling]\nsandbox.backend = ["docker"]\n')
+    project.write("file", "text")
+    result = tools("""
+executor = coopfile.ToolExecutor(overrides={"sandbox.backend": ["docker"]})
+tell("read_file", path="file")
+""")
+    assert lines(result.out) == [(False, False, "text")]
+
+
 def test_a_view_where_commands_run_elsewhere(project: Project, tools: Tools) -> None:
     """File tools of a plan whose commands are not for the native back end see the workspace by its rules."""
     project.coopfile(GUARDS)

@@ -46,6 +46,8 @@ def decided(project: Path) -> list[str]:
         ("YES", False, True),
         (1, False, True),
         ("maybe", False, True),
+        ("by the client", False, True),
+        ("client", False, True),
     ],
 )
 def test_answers(project: Path, fake: coopfile.FakeBackend, answer: object, runs: bool, again: bool) -> None:

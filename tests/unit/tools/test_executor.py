@@ -195,6 +195,36 @@ def test_one_session_for_each_conversation(
         executor.tools()
 
 
+def test_a_conversation_that_ends(own: Path, fake: coopfile.FakeBackend) -> None:
+    """Its session ends, others go on, and what was always allowed is asked for again."""
+    asked: list[str] = []
+
+    def ask(confirmation: coopfile.Confirmation) -> str:
+        asked.append(confirmation.command)
+        return "always"
+
+    with coopfile.ToolExecutor(backend=fake, confirm=ask, overrides={"tools.confirm": "ask"}) as executor:
+        for key in ("a", "b"):
+            executor.execute("bash", {"command": "echo"}, "signal:fred", key=key)
+        kept = fake.calls[-1].session
+        executor.destroy("signal:fred", key="a")
+        executor.destroy("signal:fred", key="never used")
+        executor.destroy("signal:stranger")
+        assert (fake.running, len(asked)) == ((kept,), 2)
+        for key in ("a", "b"):
+            executor.execute("bash", {"command": "echo"}, "signal:fred", key=key)
+        assert (len(fake.running), len(asked)) == (2, 3)
+
+
+def test_strangers_leave_nothing(executor: coopfile.ToolExecutor) -> None:
+    """Nothing is kept for those who have no tools: their names are of their own making."""
+    for number in range(20):
+        assert executor.execute("bash", {"command": "echo"}, f"signal:stranger{number}").denied
+    assert len(executor._boxes) == 0
+    with pytest.raises(coopfile.CoopError, match="identity|channel"):
+        executor.tools("nobody")
+
+
 def test_what_a_command_gave(executor: coopfile.ToolExecutor, fake: coopfile.FakeBackend) -> None:
     """Streams are told apart, status, signal, time and cut bytes are said, what is usual is not."""
     fake.answer("both", stdout="out\n", stderr="err\n", status=3)
