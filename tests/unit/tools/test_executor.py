@@ -221,7 +221,7 @@ def test_strangers_leave_nothing(executor: coopfile.ToolExecutor) -> None:
     for number in range(20):
         assert executor.execute("bash", {"command": "echo"}, f"signal:stranger{number}").denied
     assert len(executor._boxes) == 0
-    with pytest.raises(coopfile.CoopError, match="identity|channel"):
+    with pytest.raises(coopfile.CoopError, match=r"identity|channel"):
         executor.tools("nobody")
 
 
