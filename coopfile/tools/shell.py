@@ -43,8 +43,9 @@ def _notes(result: Result, plan: Plan, sandboxed: bool) -> Iterator[str]:
     elif result.status:
         yield f"exit status {result.status}"
     yield from result.notes
-    # What a proxy or another part of the sandbox has denied, where a session tells of it.
-    yield from getattr(result, "denials", ())
+    # Connections that the sandbox's proxy has blocked meanwhile, of a session that tells of them.
+    for denial in dict.fromkeys(denial.text for denial in getattr(result, "denials", ())):
+        yield f"blocked: {denial}"
 
 
 def _reason(number: int, plan: Plan) -> str:
