@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable
 
 import pytest
 
-from tests.sandboxes import Project, Result, Workshop, run
+from tests.sandboxes import DEADLINE, Project, Result, Workshop
 
 Tools = Callable[..., Result]
+
+RACE = float(os.environ.get("COOP_RACE", "4"))  # seconds of each race
 
 BEGIN = """
 import sys; sys.path.insert(0, sys.argv.pop(1))
@@ -42,7 +45,16 @@ def tools(project: Project, workshop: Workshop) -> Tools:
 
     def run_program(script: str, **more: str) -> Result:
         environment = {**project.environment, **more}
-        result = run(argv(project, workshop, script), b"", project.directory, environment)
+        done = subprocess.run(
+            argv(project, workshop, script),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            cwd=project.directory,
+            env=environment,
+            timeout=DEADLINE + 2 * RACE,
+            check=False,
+        )
+        result = Result(done.returncode, done.stdout, done.stderr)
         assert result.status == 0, result
         return result
 

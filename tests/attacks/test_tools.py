@@ -6,19 +6,16 @@
 # ruff: noqa: E501  (attack programs, and tables of what they try)
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.sandboxes import Project, tree
-from tests.toollab import Tools, tools
+from tests.toollab import RACE, Tools, tools
 
 __all__ = ["tools"]
 
 pytestmark = pytest.mark.native
-
-RACE = float(os.environ.get("COOP_RACE", "4"))
 
 GUARDS = """
 [workspace]
