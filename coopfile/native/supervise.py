@@ -89,6 +89,8 @@ def _answer(
             wire.send(connection, ("usage", *descendants.usage()))
         elif kind == "upper" and upper is not None:
             wire.send(connection, ("upper", upper.layers, upper.made), (upper.descriptor,))
+        elif kind == "workspace":
+            _hand_over_workspace(connection)
         elif kind == "pause":
             _pause(connection)
         else:
@@ -98,6 +100,23 @@ def _answer(
     except (TypeError, ValueError, AttributeError) as error:
         wire.send(connection, ("refused", f"the session cannot do that: {error}", ""))
     return None
+
+
+def _hand_over_workspace(connection: socket) -> None:
+    """Send the workspace as it is mounted here, where this process stands, and what keeps it so.
+
+    A mount namespace that ends takes the mounts on its directories, guards among them, away from
+    whoever still has a descriptor of those. It does not end while somebody has one of it.
+    """
+    place = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        namespace = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            wire.send(connection, ("workspace",), (place, namespace))
+        finally:
+            os.close(namespace)
+    finally:
+        os.close(place)
 
 
 def _pause(connection: socket) -> None:

@@ -178,6 +178,10 @@ class _Live:
         running.start()
         return running
 
+    def workspace(self) -> tuple[int, ...]:
+        self._check()
+        return (os.open(self.spec.project.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC),)
+
     def usage(self) -> Usage:
         self._check()
         return Usage(sum(running.is_running for running in self._running), None)

@@ -62,6 +62,20 @@ class NativeLive:
         _, layers, made = message
         return Upper(descriptors[0], layers, made)
 
+    def workspace(self) -> tuple[int, int]:
+        """Return descriptors of the workspace, and of the mount namespace that keeps what guards it.
+
+        The caller closes both. Raises SessionGone, SessionError.
+        """
+        asked = ("workspace", self._plan)
+        connection, _, descriptors = client.request(self._directory, self._name, asked)
+        connection.close()
+        if len(descriptors) != 2:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise SessionError(f"the session {self._name} has not given its workspace", session=self._name)
+        return descriptors[0], descriptors[1]
+
     def paused(self) -> AbstractContextManager[None]:
         """Return a context in which its processes are stopped; they go on also if this one is killed."""
         from contextlib import contextmanager

@@ -17,7 +17,7 @@ from coopfile.plan.sessions import NAME_RULE, is_name, is_own_name, own_name
 from coopfile.session import capture, forking
 from coopfile.session.backend import Machine
 from coopfile.session.hold import Hold
-from coopfile.session.model import Command, SessionGone, Spec
+from coopfile.session.model import Command, SessionError, SessionGone, Spec
 from coopfile.session.result import CommandLost, result_of
 
 TYPE_CHECKING = False
@@ -211,6 +211,28 @@ class Session:
     async def shell_async(self, text: str, **options: Unpack[ExecOptions]) -> Result:
         """Do what ``shell`` does, on the loop that runs."""
         return await self.exec_async(_shell(text), **options)
+
+    def workspace(self) -> tuple[int, ...]:
+        """Return descriptors of the workspace as it is in the sandbox, and of what has to stay open with it.
+
+        Through the first, an O_PATH one, files are what they are for commands: hidden ones cannot be
+        read nor protected ones be written. It is for openat2(2), not for people's programs; the
+        caller closes all of them. Raises CoopError, and SessionError where a back end has no such thing.
+        """
+        hold = self._hold
+        for pause in _PAUSES:
+            time.sleep(pause)
+            live = hold.get()
+            give = getattr(live, "workspace", None)
+            if give is None:
+                text = f"a session on {live.backend} does not give its workspace"
+                raise SessionError(text, session=self.name)
+            try:
+                found: tuple[int, ...] = give()
+                return found
+            except SessionGone:
+                hold.drop(live)
+        raise self._ends_always()
 
     def destroy(self, *, forget: bool = False) -> tuple[str, ...]:
         """End the session, if it runs, with all that runs in it; a later command starts it again.

@@ -36,7 +36,7 @@ class HostBackend:
         self.opened.append(spec)
         fresh = spec.name not in self.live
         if fresh:
-            self.live[spec.name] = HostLive(spec.name)
+            self.live[spec.name] = HostLive(spec.name, spec.project.root)
         return Open(self.live[spec.name], fresh)
 
     def note(self, spec: Spec, argv: Sequence[str]) -> None:
@@ -75,8 +75,9 @@ class HostLive:
 
     backend = "host"
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, root: str = ".") -> None:
         self.name = name
+        self.root = root
         self.commands: list[HostRunning] = []
         self.released = 0
         self.over = False
@@ -88,6 +89,10 @@ class HostLive:
         running = HostRunning(self, command, streams)
         self.commands.append(running)
         return running
+
+    def workspace(self) -> tuple[int, ...]:
+        """Return the project, in which nothing is guarded."""
+        return (os.open(self.root, os.O_PATH | os.O_DIRECTORY),)
 
     def usage(self) -> Usage:
         """Return next to nothing."""
