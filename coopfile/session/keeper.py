@@ -390,10 +390,11 @@ class Keeper:
                 return True
             if status in _SUSPICIOUS:
                 same = self._container.is_same()
-                if same is None:
-                    return readable(self._ended, _SETTLES)
-                if not same:
+                if same is False:
                     self.end(f"the session ended: {self._container.why()}")
+                else:
+                    # Engines learn of an end a moment later, the slower the machine the later.
+                    return readable(self._ended, _SETTLES)
         return self._ending
 
     def _facts(self) -> dict[str, Any]:
