@@ -22,6 +22,7 @@ from coopfile.language.diagnostics import CoopfileError, Diagnostic, Position
 from coopfile.native.namespaces import NamespaceError
 from coopfile.rootfs.build import StageError
 from coopfile.rootfs.wire import PassingError
+from coopfile.tools.confirm import NotConfirmed
 
 _DIAGNOSTIC = Diagnostic("error", "key", "wrong", "help", Position("Coopfile", 1, 2, 3), "x = 1")
 
@@ -48,6 +49,7 @@ MADE: dict[str, Callable[[], CoopError]] = {
     "FailedStageError": lambda: FailedStageError(_DIAGNOSTIC, ("line",)),
     "NamespaceError": lambda: NamespaceError("text", "help", 22),
     "NoBackendError": lambda: NoBackendError([Tried("docker", Choice("docker"), "why", "help")]),
+    "NotConfirmed": lambda: NotConfirmed("text", "help", asked=True),
     "PassingError": lambda: PassingError("text", None, 3, 0.5),
     "PlanDiffers": lambda: coopfile.PlanDiffers("text", "help", session="s", running="1", asked="2"),
     "SettingError": lambda: SettingError("text", "help", "network.publish", 1),
