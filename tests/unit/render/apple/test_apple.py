@@ -175,7 +175,7 @@ def test_a_kept_container_waits_whatever_the_image_starts() -> None:
 @given(PLANS)
 @example(SMALL.replace(files=SMALL.files.replace(read=("~/a", "~/a/b"), write=("~/a/b",))))
 @example(SMALL.replace(files=SMALL.files.replace(read=("~/a",), write=("~/a/b",))))
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 def test_any_plan(plan: Plan) -> None:
     """Whatever a plan says, its argv is taken and means it, or it is refused."""
     machine = facts(plan)
