@@ -62,10 +62,8 @@ def test_the_same_port_inside(project: Project) -> None:
     port = free_port()
     publish(project, f"{port}:3000")
     start(project, ANSWER, port)
-    end = connect(port)
-    with pytest.raises(ConnectionResetError):
+    with pytest.raises(ConnectionResetError), connect(port) as end:
         end.recv(1)
-    end.close()
 
 
 def test_deaf(project: Project) -> None:

@@ -155,10 +155,8 @@ def test_nobody_listens(project: Project) -> None:
     publish(project, f"{port}:3000")
     process = project.popen("sh", "-c", "echo; read x", stdin=-1)
     assert process.stdout is not None and process.stdout.read(1) == b"\n"
-    end = connect(port)
-    with pytest.raises(ConnectionResetError):
+    with pytest.raises(ConnectionResetError), connect(port) as end:
         end.recv(1)
-    end.close()
     _, err = process.communicate(b"\n", timeout=DEADLINE)
     assert b"nothing in the sandbox listened on 127.0.0.1:3000" in err
 

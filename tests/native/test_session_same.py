@@ -126,8 +126,10 @@ KINDS: dict[str, tuple[str, ...]] = {
         "(sleep 0.05; echo late > late) >/dev/null 2>&1 & echo now; wait",
         "for i in 1 2 3; do (echo $i > w$i) & done; wait; cat w1 w2 w3",
         "sleep 100 >/dev/null 2>&1 & kill -9 $!; wait $! 2>/dev/null; echo $?",
-        "mkfifo q; (trap 'echo told; kill $s; exit' TERM; sleep 100 & s=$!; echo > q; wait) >o 2>&1 & "
-        "read a <q; kill $!; wait; cat o; rm q",
+        # A shell that has just forked loses the signals that it traps.
+        "mkfifo q r; "
+        "(trap 'echo told; kill $s; exit' TERM; (echo > q; exec sleep 100) & s=$!; echo > r; wait) >o 2>&1 & "
+        "read a <q; read a <r; kill $!; wait; cat o; rm q r",
     ),
     "ends": (
         *(
