@@ -22,7 +22,7 @@ from coopfile.session.result import CommandLost, result_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import TypedDict
 
@@ -220,8 +220,7 @@ class Session:
         caller closes all of them. Raises CoopError, and SessionError where a back end has no such thing.
         """
         hold = self._hold
-        for pause in _PAUSES:
-            time.sleep(pause)
+        for _ in _tries():
             live = hold.get()
             give = getattr(live, "workspace", None)
             if give is None:
@@ -274,8 +273,7 @@ class Session:
 
     def _begin(self, command: Command, streams: Streams) -> Running:
         hold = self._hold
-        for pause in _PAUSES:
-            time.sleep(pause)
+        for _ in _tries():
             running = hold.begin(hold.get(), command, streams)
             if running is not None:
                 return running
@@ -374,3 +372,11 @@ def _project(place: str | os.PathLike[str]) -> Project:
 
     directory, file = located(place)
     return find(directory, file, os.environ)
+
+
+def _tries() -> Iterator[None]:
+    """Yield as often as a session that ends is started again, after longer and longer pauses."""
+    for pause in _PAUSES:
+        if pause:  # to sleep for no time takes a tenth of a millisecond
+            time.sleep(pause)
+        yield
