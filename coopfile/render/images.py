@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
+import struct
 import tarfile
+import zlib
 
 from coopfile.errors import CoopError
 from coopfile.language.items import ImageReference, LocalImage
@@ -89,7 +90,17 @@ def tools_archive(tools: Sequence[Entry]) -> bytes:
                 tar.addfile(member, io.BytesIO(content))
             elif entry.kind != "bind":
                 raise CoopError(f"{entry.path}: {entry.kind} is no kind of entry of a root file system")
-    return gzip.compress(raw.getvalue(), mtime=0)
+    return _packed(raw.getvalue())
+
+
+def _packed(data: bytes) -> bytes:
+    """Return data as gzip, the same with every Python: the module writes another header in each version.
+
+    Without a time, compressed best, as by Unix: RFC 1952, section 2.3.
+    """
+    deflate = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    end = struct.pack("<II", zlib.crc32(data), len(data) & 0xFFFFFFFF)
+    return b"\x1f\x8b\x08\0\0\0\0\0\x02\x03" + deflate.compress(data) + deflate.flush() + end
 
 
 def _member(path: str, kind: bytes, mode: int) -> tarfile.TarInfo:
