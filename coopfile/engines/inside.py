@@ -204,7 +204,7 @@ def asking(token: str, number: int, *, strays: bool) -> tuple[str, ...]:
 
     ``strays`` says that what belongs to no command by any sign, and came after it, is of this one.
     """
-    return _looking(_ASKING, token, strays, str(number))
+    return _looking(_ASKING, token, strays, _digits(number))
 
 
 def killing(token: str, *, strays: bool) -> tuple[str, ...]:
@@ -214,7 +214,7 @@ def killing(token: str, *, strays: bool) -> tuple[str, ...]:
 
 def signalling(token: str, number: int) -> tuple[str, ...]:
     """Return the command that sends a signal to a command's process group, and prints how many got it."""
-    return _looking(_SIGNALLING, token, False, str(number))
+    return _looking(_SIGNALLING, token, False, _digits(number))
 
 
 def counting(own: tuple[int, ...]) -> tuple[str, ...]:
@@ -230,6 +230,11 @@ def entering_fails(directory: str) -> tuple[str, ...]:
 def describing(paths: Sequence[str]) -> tuple[str, ...]:
     """Return the command that prints type, size and stamp of each path, a line each."""
     return (SHELL, "-c", _quiet(_DESCRIBING), "coop", *paths)
+
+
+def _digits(number: int) -> str:
+    """Return a signal as ``kill`` takes it: before Python 3.11 its enum is a name as text."""
+    return str(int(number))
 
 
 def _looking(text: str, token: str, strays: bool, *arguments: str) -> tuple[str, ...]:

@@ -106,12 +106,12 @@ class HideGlob(ValueType):
     def parse(self, raw: object) -> str:
         """Return the normalised glob. Raises BadValue."""
         text = check_string(raw, "a glob", '"**/.env*"')
-        if text.startswith("!"):
+        path = _normal(text, text)
+        if text.startswith("!") or path.startswith("!"):
             raise BadValue(
                 "a glob cannot take back what another one hides",
                 "leave it out, and write the other globs so that they do not match it",
             )
-        path = _normal(text, text)
         if text.startswith("/") or path.startswith("~"):
             raise BadValue(f"{quoted(text)} is not relative", "globs are relative to the workspace already")
         if "\\" in text:

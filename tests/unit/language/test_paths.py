@@ -150,6 +150,7 @@ def test_a_glob_is_normalised(text: str, glob: str) -> None:
         "../x",
         "a/../b",
         "!keep",
+        "./!keep",
         "a**b",
         "a/**b",
         "**",
