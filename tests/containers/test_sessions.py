@@ -254,7 +254,7 @@ def test_secrets(sessions: EngineSessions, engine: Engine) -> None:
 def test_a_terminal(sessions: EngineSessions) -> None:
     """A command has one of its own, of the size that was asked for; keys make signals."""
     caller = sessions.opened()
-    script = "stty size; [ -t 0 ] && echo terminal; trap 'echo interrupted; exit 5' INT; sleep 1000 & wait"
+    script = "trap 'echo interrupted; exit 5' INT; stty size; [ -t 0 ] && echo terminal; sleep 1000 & wait"
     number = caller.begin("sh", "-c", script, terminal=(33, 77), streams=())
     assert "33 77" in (said := caller.do("terminal", number=number, feed="", until="terminal")), said
     said = caller.do("terminal", number=number, feed="\x10\x11\x03", until="interrupted")

@@ -298,6 +298,7 @@ def test_killed_proxy(proxied: Project) -> None:
     found = proxy_of(process.pid)
     assert len(found) == 1
     os.kill(found[0], signal.SIGKILL)
+    assert wait_gone(found)
     out, err = process.communicate(b"\n", timeout=60)
     assert (process.returncode, out) == (7, b""), err  # curl(1): failed to connect to host
 

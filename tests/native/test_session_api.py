@@ -140,7 +140,8 @@ def test_what_is_left_in_the_background(program: Program) -> None:
     """It holds up nothing, and is there for the next command."""
     result = program("""
 with coopfile.Session(plan) as session:
-    print(session.shell("sleep 1001 & echo started").text, left(session, "sleep"))
+    script = "sleep 1001 & until grep -qx sleep /proc/$!/comm; do :; done; echo started"
+    print(session.shell(script).text, left(session, "sleep"))
 """)
     assert result.out == "started\n 1\n"
 
