@@ -107,7 +107,7 @@ class HideGlob(ValueType):
         """Return the normalised glob. Raises BadValue."""
         text = check_string(raw, "a glob", '"**/.env*"')
         path = _normal(text, text)
-        if text.startswith("!") or path.startswith("!"):
+        if path.startswith("!"):
             raise BadValue(
                 "a glob cannot take back what another one hides",
                 "leave it out, and write the other globs so that they do not match it",

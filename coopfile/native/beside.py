@@ -13,7 +13,8 @@ from coopfile.native import landlock, seccomp, signals, syscalls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+    from typing import NoReturn
 
     from coopfile.proxy.loop import Loop
 
@@ -22,6 +23,16 @@ _DESCRIPTORS = 64  # for all else
 _MEMORY = 512 << 20  # bytes: twice what so many connections can have it hold
 _STACK = 1 << 20  # bytes, of each thread, whatever `ulimit -s` says
 LATER = 0.03  # seconds in which those that start the command have the processors; a connection ends it
+
+
+def be(serve: Callable[[], None], notes: int, words: str) -> NoReturn:
+    """Be such a process; never returns. If ``serve`` fails, ``words`` and why go into the pipe ``notes``."""
+    try:
+        serve()
+    except BaseException as error:  # a traceback must not reach the caller's terminal
+        os.write(notes, f"{words}: {type(error).__name__}: {error}\n".encode())
+    finally:
+        os._exit(0)
 
 
 def depend(monitor: int) -> bool:

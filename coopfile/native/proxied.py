@@ -20,7 +20,6 @@ from coopfile.record import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import NoReturn
 
     from coopfile.language.items import HostPattern
 
@@ -78,7 +77,8 @@ def start(allow: tuple[HostPattern, ...], log: str, landlock_abi: int, listed: s
     pipe, pipe_end = os.pipe()
     monitor = os.getpid()
     if os.fork() == 0:
-        _main(Task(allow, log, landlock_abi, end.detach(), pipe_end, monitor, listed))
+        task = Task(allow, log, landlock_abi, end.detach(), pipe_end, monitor, listed)
+        beside.be(lambda: _serve(task), pipe_end, "the proxy has ended")
     end.close()
     os.close(pipe_end)
     return Gate(channel, pipe)
@@ -96,13 +96,7 @@ class Task(Record):
     listed: str
 
 
-def _main(task: Task) -> NoReturn:
-    """Be the proxy; never returns."""
-    try:
-        from coopfile.native import serving
+def _serve(task: Task) -> None:
+    from coopfile.native import serving
 
-        serving.serve(task)
-    except BaseException as error:  # a traceback must not reach the caller's terminal
-        os.write(task.notes, f"the proxy has ended: {type(error).__name__}: {error}\n".encode())
-    finally:
-        os._exit(0)
+    serving.serve(task)

@@ -33,7 +33,6 @@ from coopfile.record import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import NoReturn
 
     from coopfile.language.items import PublishedPort
 
@@ -183,7 +182,8 @@ def start(listeners: Sequence[Listener], landlock_abi: int, maker: int = -1) -> 
     pid = os.fork()
     if pid == 0:
         ports = tuple((listener.socket.fileno(), listener.port) for listener in listeners)
-        _main(Task(ports, landlock_abi, end.detach(), pipe_end, monitor, maker))
+        task = Task(ports, landlock_abi, end.detach(), pipe_end, monitor, maker)
+        beside.be(lambda: _serve(task), pipe_end, "ports are published no longer")
     for listener in listeners:
         listener.socket.close()
     end.close()
@@ -202,13 +202,7 @@ class Task(Record):
     maker: int
 
 
-def _main(task: Task) -> NoReturn:
-    """Be the publisher; never returns."""
-    try:
-        from coopfile.native import carrying
+def _serve(task: Task) -> None:
+    from coopfile.native import carrying
 
-        carrying.serve(task)
-    except BaseException as error:  # a traceback must not reach the caller's terminal
-        os.write(task.notes, f"ports are published no longer: {type(error).__name__}: {error}\n".encode())
-    finally:
-        os._exit(0)
+    carrying.serve(task)

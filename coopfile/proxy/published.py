@@ -6,7 +6,7 @@ import time
 from _socket import AF_INET, AF_INET6, SHUT_RDWR, SO_KEEPALIVE, SOL_SOCKET, socket
 
 from coopfile.proxy.loop import NEVER, Event, LateError, Loop
-from coopfile.proxy.stream import BrokenError, EndedError, Stream, connect
+from coopfile.proxy.stream import FULL, BrokenError, EndedError, Stream, accept, connect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 # Seconds.
 _CONNECT = 20.0  # for each address
-_FULL = 0.05
 _UNUSED = 60.0  # after which a connection makes room for another, if there is none
 _FAREWELL = 2.0  # for what was sent inside before the end to be taken outside
 
@@ -95,17 +94,12 @@ class Publisher:
         while not self._ending:
             if self._count >= self._most:
                 self._make_room()
-                await self._loop.pause(_FULL)
+                await self._loop.pause(FULL)
                 continue
-            try:
-                descriptor, _ = listener._accept()  # type: ignore[attr-defined]
-            except BlockingIOError:
-                await self._loop.readable(listener.fileno(), NEVER)
-            except OSError:
-                await self._loop.pause(_FULL)  # no descriptors, no memory, or the client has gone
-            else:
+            connection = await accept(self._loop, listener)
+            if connection is not None:
                 self._count += 1
-                self._loop.start(self._serve(socket(fileno=descriptor), port))
+                self._loop.start(self._serve(connection, port))
 
     def _make_room(self) -> None:
         """Break off the connection that has been of no use for longest, if that is long."""

@@ -9,7 +9,7 @@ from coopfile.proxy import http, socks, tls
 from coopfile.proxy.loop import NEVER, LateError, Loop, Workers
 from coopfile.proxy.names import show
 from coopfile.proxy.policy import HTTPS, BlockedError, UnreachableError
-from coopfile.proxy.stream import EndedError, Stream, Tunnel, connect
+from coopfile.proxy.stream import FULL, EndedError, Stream, Tunnel, accept, connect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ _CONNECT = 20.0  # for each address
 _IDLE = 3600.0  # of a tunnel, in both directions
 _ANSWER = 300.0  # the same of one request, to whose answer a server may forget to put an end
 _SPARE = 60.0  # the same of what makes room for others
-_FULL = 0.05
 
 _EVICTED = 64  # connections at a time
 _ROOMY = 128  # connections that may have as much of the kernel's memory as it likes
@@ -57,16 +56,11 @@ class Server:
         while True:
             while self._count >= self._most:
                 self._make_room()
-                await self._loop.pause(_FULL)
-            try:
-                descriptor, _ = listener._accept()  # type: ignore[attr-defined]
-            except BlockingIOError:
-                await self._loop.readable(listener.fileno(), NEVER)
-            except OSError:
-                await self._loop.pause(_FULL)  # no descriptors, no memory, or the client has gone
-            else:
+                await self._loop.pause(FULL)
+            connection = await accept(self._loop, listener)
+            if connection is not None:
                 self._count += 1
-                self._loop.start(self._serve(socket(fileno=descriptor), speak))
+                self._loop.start(self._serve(connection, speak))
 
     def _make_room(self) -> None:
         """End connections of those who dawdle; they must not keep others out."""

@@ -20,7 +20,7 @@ from _struct import pack
 from errno import EINPROGRESS
 
 from coopfile.proxy import tls
-from coopfile.proxy.loop import Event, LateError
+from coopfile.proxy.loop import NEVER, Event, LateError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from coopfile.proxy.loop import Loop
 
 PIECE = 64 * 1024  # bytes
+FULL = 0.05  # seconds until there may be room for another connection
 _TURN = 16  # pieces that one connection may move before others do
 _MODEST = 32 * 1024  # bytes that the kernel keeps of one direction of a connection among very many
 _AT_ONCE = pack("2i", 1, 0)  # struct linger: without a farewell, socket(7)
@@ -169,6 +170,19 @@ class Stream:
 def _limit_buffers(connection: socket) -> None:
     for option in (SO_RCVBUF, SO_SNDBUF):
         connection.setsockopt(SOL_SOCKET, option, _MODEST)
+
+
+async def accept(loop: Loop, listener: socket) -> socket | None:
+    """Return the next connection of a listener; None when it was only waited for, and may be asked again."""
+    try:
+        descriptor, _ = listener._accept()  # type: ignore[attr-defined]
+    except BlockingIOError:
+        await loop.readable(listener.fileno(), NEVER)
+    except OSError:
+        await loop.pause(FULL)  # no descriptors, no memory, or the client has gone
+    else:
+        return socket(fileno=descriptor)
+    return None
 
 
 async def connect(

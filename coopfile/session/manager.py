@@ -9,14 +9,14 @@ from hashlib import blake2b
 from coopfile.errors import CoopError
 from coopfile.plan.sessions import is_name
 from coopfile.session import forking
+from coopfile.session.closing import Closing, each
 from coopfile.session.session import Session
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Unpack
 
     from coopfile.plan.model import Plan
     from coopfile.session.backend import Backend
@@ -28,7 +28,7 @@ _READABLE = 24  # characters of a key that are in its session's name
 _PREFIX = 16  # characters
 
 
-class SessionManager:
+class SessionManager(Closing):
     """One session for each key, such as a conversation or a user, started when it is first used.
 
     A key is any text; equal keys have the same session, with the same kept directories, in the next
@@ -111,18 +111,6 @@ class SessionManager:
         """Let go of all sessions; those that were leased end. Raises the first CoopError, after the last."""
         self._for_all(Session.close)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.close()
-        except CoopError:
-            if error is None:
-                raise  # else the reason for leaving is what counts
-
     def forked(self) -> None:
         """Have no lock in common with the process that this one was forked from. Not to be called."""
         self._lock = threading.Lock()
@@ -141,14 +129,7 @@ class SessionManager:
         with self._lock:
             sessions = list(self._sessions.values())
             self._sessions.clear()
-        failed = None
-        for session in sessions:
-            try:
-                action(session)
-            except CoopError as error:
-                failed = failed or error
-        if failed is not None:
-            raise failed
+        each(sessions, action)
 
 
 def name_of(prefix: str, key: str) -> str:

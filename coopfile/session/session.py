@@ -16,6 +16,7 @@ from coopfile.find import find
 from coopfile.plan.sessions import NAME_RULE, is_name, is_own_name, own_name
 from coopfile.session import capture, forking
 from coopfile.session.backend import Machine
+from coopfile.session.closing import Closing
 from coopfile.session.hold import Hold
 from coopfile.session.model import Command, SessionError, SessionGone, Spec
 from coopfile.session.result import CommandLost, result_of
@@ -23,10 +24,9 @@ from coopfile.session.result import CommandLost, result_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from types import TracebackType
     from typing import TypedDict
 
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Unpack
 
     from coopfile.find import Project
     from coopfile.plan.bind import Weakening
@@ -54,7 +54,7 @@ SHELL = "/bin/sh"  # what POSIX calls for, and every image with a shell has
 _PAUSES = (0.0, 0.0, 0.02, 0.1, 0.5, 2.0, 5.0)
 
 
-class Session:
+class Session(Closing):
     """A sandbox under a plan, in which any number of commands run, one after the other or at once.
 
     It starts with the first command, on the first back end that the plan allows; once ended it is
@@ -249,18 +249,6 @@ class Session:
         """
         self._finalizer.detach()
         self._hold.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.close()
-        except CoopError:
-            if error is None:
-                raise  # else the reason for leaving is what counts
 
     def __repr__(self) -> str:
         return f"<Session {self.name} of {self._spec.project.root}>"

@@ -10,6 +10,7 @@ from coopfile.api import assigned, located
 from coopfile.compiling import Request, compile_project
 from coopfile.errors import CoopError
 from coopfile.find import approvals
+from coopfile.session.closing import Closing, each
 from coopfile.session.manager import SessionManager
 from coopfile.tools.definitions import is_sandboxed, names_for
 from coopfile.tools.toolbox import Caller, Toolbox
@@ -17,9 +18,6 @@ from coopfile.tools.toolbox import Caller, Toolbox
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
-
-    from typing_extensions import Self
 
     from coopfile.plan.model import Plan
     from coopfile.session.backend import Backend
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from coopfile.tools.toolbox import Inner, ToolResult
 
 
-class ToolExecutor:
+class ToolExecutor(Closing):
     """The tools ``bash``, ``read_file``, ``write_file`` and ``edit_file``, for whoever calls.
 
     Who calls decides (design section 11): an identity is looked up in ``[[users]]``, its trust, lowered
@@ -130,29 +128,10 @@ class ToolExecutor:
         """End the sessions. Raises the first CoopError, after the last."""
         with self._lock:
             self._closed = True
-            parts: tuple[Toolbox | SessionManager, ...] = (*self._boxes.values(), *self._managers.values())
+            parts: tuple[Closing, ...] = (*self._boxes.values(), *self._managers.values())
             self._boxes.clear()
             self._managers.clear()
-        failed = None
-        for part in parts:
-            try:
-                part.close()
-            except CoopError as error:
-                failed = failed or error
-        if failed is not None:
-            raise failed
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.close()
-        except CoopError:
-            if error is None:
-                raise  # else the reason for leaving is what counts
+        each(parts, lambda part: part.close())
 
     def _box(self, caller: Caller) -> Toolbox:
         with self._lock:

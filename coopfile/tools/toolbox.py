@@ -9,7 +9,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from coopfile.errors import CoopError
 from coopfile.find import home_directory
@@ -20,6 +20,7 @@ from coopfile.plan.explain import Action, explain
 from coopfile.plan.model import Base
 from coopfile.record import Record
 from coopfile.session.backend import Machine, Open
+from coopfile.session.closing import Closing
 from coopfile.session.session import Session
 from coopfile.tools import audit, definitions, files, shell
 from coopfile.tools.confined import FileError, Tree, without_capabilities
@@ -73,7 +74,7 @@ class Denied(CoopError):
     """The caller may not have this tool."""
 
 
-class Toolbox:
+class Toolbox(Closing):
     """The tools of one caller under one plan. Safe to use from several threads; to be closed.
 
     ``session`` has the session that commands run in, None where none may; it is closed by whoever made
@@ -123,16 +124,11 @@ class Toolbox:
     def call(self, name: str, arguments: object) -> ToolResult:
         """Call a tool and return what came of it. Raises CoopError only if it cannot be written down."""
         call = _Call(self, name, arguments)
-        try:
+        with call.watched():
             ready = self._prepare(call)
             if ready is not None:
                 command, timeout = ready
                 call.ran(self._commands().shell(command, timeout=timeout))
-        except (CoopError, OSError) as error:
-            call.failed(error)
-        except BaseException:
-            call.interrupted()
-            raise
         return call.finish()
 
     async def call_async(self, name: str, arguments: object) -> ToolResult:
@@ -141,17 +137,12 @@ class Toolbox:
 
         loop = asyncio.get_running_loop()
         call = _Call(self, name, arguments)
-        try:
+        with call.watched():
             ready = await loop.run_in_executor(None, self._prepare, call)
             if ready is not None:
                 command, timeout = ready
                 session = await loop.run_in_executor(None, self._commands)
                 call.ran(await session.shell_async(command, timeout=timeout))
-        except (CoopError, OSError) as error:
-            call.failed(error)
-        except BaseException:
-            call.interrupted()
-            raise
         return call.finish()
 
     def close(self) -> None:
@@ -298,6 +289,17 @@ class _Call:
         self._began = time.monotonic()
         self._log = toolbox._audit.open()
 
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Take what goes wrong in it as the call's result."""
+        try:
+            yield
+        except (CoopError, OSError) as error:
+            self._fail(error)
+        except BaseException:
+            self._interrupt()
+            raise
+
     def ran(self, result: Result) -> None:
         """Take what came of a command."""
         toolbox = self._toolbox
@@ -309,8 +311,7 @@ class _Call:
         """Take a result."""
         self._result = result
 
-    def failed(self, error: CoopError | OSError) -> None:
-        """Take what went wrong, as a result."""
+    def _fail(self, error: CoopError | OSError) -> None:
         if isinstance(error, Denied) or (isinstance(error, FileError) and error.guarded):
             self.decision = "denied"
         elif isinstance(error, NotConfirmed):
@@ -325,7 +326,7 @@ class _Call:
             denied=self.decision in ("denied", "declined", "refused"),
         )
 
-    def interrupted(self) -> None:
+    def _interrupt(self) -> None:
         """Have it written down that nobody waited for the result."""
         self._outcome = "cancelled"
         self._result = ToolResult("", True)

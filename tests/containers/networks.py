@@ -20,6 +20,14 @@ except OSError as error:
 """
 
 
+@scenario(network_host='network.mode = "host" reaches a server on the host\'s loopback.')
+def network(where: Backend) -> Verdicts:
+    """Run with the host's network."""
+    with listener(where) as listening, where.project('network.mode = "host"\n') as project:
+        result = project.python(_CONNECT, str(listening["port"]), options=where.options)
+        return {"network host": result.out.strip() or f"{result.status}: {result.err}"}
+
+
 _PROXIED = """
 import json, os, socket, sys
 listed, port = sys.argv[1], int(sys.argv[2])

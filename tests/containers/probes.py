@@ -23,7 +23,7 @@ import pytest
 
 from tests.containers import networks  # noqa: F401 - adds its scenarios
 from tests.containers.backends import Backend, backend
-from tests.containers.batch import command_lines_with, listener, owner
+from tests.containers.batch import command_lines_with, owner
 from tests.containers.scenarios import SCENARIOS, SENTENCES, Verdicts, scenario
 from tests.engines.cell import UnusableError
 from tests.engines.engine import Engines
@@ -348,16 +348,6 @@ def places(where: Backend) -> Verdicts:
         }
 
 
-_CONNECT = """
-import socket, sys
-try:
-    socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=2).close()
-    print("reached")
-except OSError as error:
-    print("out of reach")
-"""
-
-
 @scenario(
     value_that_is_not_text="A host variable's value that is not UTF-8 arrives as it is, or is refused.",
     argument_that_is_not_text="So does an argument.",
@@ -379,14 +369,6 @@ def bytes_(where: Backend) -> Verdicts:
             "value that is not text": outcome(value),
             "argument that is not text": outcome(argument),
         }
-
-
-@scenario(network_host='network.mode = "host" reaches a server on the host\'s loopback.')
-def network(where: Backend) -> Verdicts:
-    """Run with the host's network."""
-    with listener(where) as listening, where.project('network.mode = "host"\n') as project:
-        result = project.python(_CONNECT, str(listening["port"]), options=where.options)
-        return {"network host": result.out.strip() or f"{result.status}: {result.err}"}
 
 
 def verdicts(engines: Engines, name: str, which: str) -> Verdicts:
