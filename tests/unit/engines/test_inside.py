@@ -38,7 +38,7 @@ def run(
 
 
 def counted(shell: tuple[str, ...], token: str) -> int:
-    """Return how many processes a command has, all six that it starts included: the last may be on its way."""
+    """Return how many processes a command has, once all six are there: the last may be on its way."""
     deadline = time.monotonic() + 60
     while True:
         count = int(run(shell, inside.asking(token, 0, strays=False)).stdout)
