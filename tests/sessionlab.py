@@ -124,8 +124,8 @@ def connect(path, times):
 
 def brief_helper(seconds):
     from coopfile.session import helper
-    begin = "from coopfile.session.helper"
-    patch = f"from coopfile.session import helper; helper._IDLE = {seconds}; "
+    begin = "from coopfile.session.zygote"
+    patch = f"from coopfile.session import zygote; zygote._IDLE = {seconds}; "
     helper._PROGRAM = helper._PROGRAM.replace(begin, patch + begin)
 
 def repeat(name, argv, times, together):
