@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ _PROGRAMS = {
     "true": "int main(void) { return 0; }\n",
     "idle": '#include <unistd.h>\nint main(void) { if (write(1, "\\n", 1) == 1) for (;;) pause(); }\n',
 }
+_INITIALIZE = '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}'
 _SRT = "@anthropic-ai/sandbox-runtime"
 
 
@@ -115,6 +117,12 @@ def proxy(place: Place) -> Subject:
     """Return coop with a proxy beside the sandbox."""
     argv = (command(), "run", "--set", "network.mode=proxy", "--", "true")
     return Subject("proxy", "coop run, proxied", argv, place.project, variables(place))
+
+
+def mcp(place: Place) -> Subject:
+    """Return a server of tools that answers a client's first message, and ends when that has gone."""
+    script = f"echo '{_INITIALIZE}' | {shlex.quote(command())} mcp"
+    return Subject("mcp", "coop mcp: initialize", ("/bin/sh", "-c", script), place.project, variables(place))
 
 
 def bubblewrap(place: Place) -> Subject:
@@ -260,6 +268,7 @@ SUBJECTS: tuple[tuple[str, Callable[[Place], Subject]], ...] = (
     ("python", python),
     ("coop", coop),
     ("proxy", proxy),
+    ("mcp", mcp),
     ("bubblewrap", bubblewrap),
     ("podman", podman),
     ("docker", docker),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from coopfile.api import wrap as wrap
     from coopfile.errors import CoopError as CoopError
     from coopfile.plan.model import Plan as Plan
+    from coopfile.proxy.denials import Denial as Denial
     from coopfile.session.fake import Answer as Answer
     from coopfile.session.fake import Call as Call
     from coopfile.session.fake import FakeBackend as FakeBackend
@@ -28,14 +29,22 @@ if TYPE_CHECKING:
     from coopfile.session.result import CommandLost as CommandLost
     from coopfile.session.result import Result as Result
     from coopfile.session.session import Session as Session
+    from coopfile.tools.confirm import Confirmation as Confirmation
+    from coopfile.tools.definitions import ToolDefinition as ToolDefinition
+    from coopfile.tools.executor import ToolExecutor as ToolExecutor
+    from coopfile.tools.toolbox import Caller as Caller
+    from coopfile.tools.toolbox import ToolResult as ToolResult
 
 __version__ = "0.1.0"
 __all__ = [
     "Answer",
     "Call",
+    "Caller",
     "CommandFailed",
     "CommandLost",
+    "Confirmation",
     "CoopError",
+    "Denial",
     "FakeBackend",
     "Plan",
     "PlanDiffers",
@@ -44,6 +53,9 @@ __all__ = [
     "SessionError",
     "SessionGone",
     "SessionManager",
+    "ToolDefinition",
+    "ToolExecutor",
+    "ToolResult",
     "__version__",
     "compile",
     "wrap",
@@ -52,9 +64,12 @@ __all__ = [
 _PLACES = {
     "Answer": "coopfile.session.fake",
     "Call": "coopfile.session.fake",
+    "Caller": "coopfile.tools.toolbox",
     "CommandFailed": "coopfile.session.result",
     "CommandLost": "coopfile.session.result",
+    "Confirmation": "coopfile.tools.confirm",
     "CoopError": "coopfile.errors",
+    "Denial": "coopfile.proxy.denials",
     "FakeBackend": "coopfile.session.fake",
     "Plan": "coopfile.plan.model",
     "PlanDiffers": "coopfile.session.model",
@@ -63,6 +78,9 @@ _PLACES = {
     "SessionError": "coopfile.session.model",
     "SessionGone": "coopfile.session.model",
     "SessionManager": "coopfile.session.manager",
+    "ToolDefinition": "coopfile.tools.definitions",
+    "ToolExecutor": "coopfile.tools.executor",
+    "ToolResult": "coopfile.tools.toolbox",
     "compile": "coopfile.api",
     "wrap": "coopfile.api",
 }

@@ -37,8 +37,7 @@ def compile(
     from coopfile.find import approvals
 
     directory, file = located(path)
-    assignments = tuple(f"{key}={_toml(value)}" for key, value in (overrides or {}).items())
-    compiled = compile_project(Request(directory, file=file, identity=user, assignments=assignments))
+    compiled = compile_project(Request(directory, file=file, identity=user, assignments=assigned(overrides)))
     approval.require(compiled, approvals(os.environ))
     return compiled.plan
 
@@ -76,6 +75,11 @@ def located(path: str | os.PathLike[str] | None) -> tuple[str, str | None]:
         return text, None
     directory, name = os.path.split(text)
     return directory or ".", None if name == "Coopfile" and os.path.exists(text) else name
+
+
+def assigned(overrides: Mapping[str, object] | None) -> tuple[str, ...]:
+    """Return overrides as ``--set`` takes them. Raises CoopError."""
+    return tuple(f"{key}={_toml(value)}" for key, value in (overrides or {}).items())
 
 
 def _toml(value: object) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 class CoopError(Exception):
     """Something that a person has to know: what is wrong, and how to mend it.
@@ -17,6 +21,10 @@ class CoopError(Exception):
         self.message = message
         self.remedy = remedy
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Be copied with all facts, whatever a kind of error takes to be made."""
+        return _again, (type(self), self.args), self.__dict__
+
 
 class SettingError(CoopError):
     """This machine cannot give what item ``number`` of the setting ``key`` asks for."""
@@ -31,3 +39,10 @@ class UsageError(CoopError):
     """The command line asks for something that does not exist."""
 
     status = 2
+
+
+def _again(kind: type[CoopError], words: tuple[Any, ...]) -> CoopError:
+    """Return an error of that kind without what its ``__init__`` does; its facts follow."""
+    error = kind.__new__(kind)
+    error.args = words
+    return error

@@ -158,7 +158,6 @@ def this_host(project: Project, environment: Mapping[str, str], session: str = D
 
 def log(plan: Plan, project: Project, environment: Mapping[str, str], session: str = DEFAULT) -> str:
     """Return the file for what the proxy blocks."""
-    from coopfile.plan.reach import log_path
-    from coopfile.plan.sessions import session_id
+    from coopfile.plan.sessions import log_path, session_id
 
     return log_path(directories(environment).state, session_id(project.root, plan.access, session))

@@ -9,11 +9,17 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 
-def loads(text: str | bytes) -> Any:
-    """Return what a text says. Raises ValueError, also for what is nested too deeply."""
+def loads(text: str | bytes, *, fractions: bool = False) -> Any:
+    """Return what a text says. Raises ValueError, also for what is nested too deeply.
+
+    ``fractions`` allows other than whole numbers.
+    """
     try:
         return json.loads(
-            text, parse_float=_refuse, parse_constant=_refuse, object_pairs_hook=_without_duplicates
+            text,
+            parse_float=float if fractions else _refuse,
+            parse_constant=_refuse,
+            object_pairs_hook=_without_duplicates,
         )
     except RecursionError as error:
         raise ValueError(str(error)) from None

@@ -13,14 +13,9 @@ import pytest
 @pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> None:
     """Have a job in the background, or under nohup, start what minds the signals of a terminal."""
-    minded = {
-        signal.SIGINT: signal.default_int_handler,
-        signal.SIGQUIT: signal.SIG_DFL,
-        signal.SIGHUP: signal.SIG_DFL,
-    }
-    for number, action in minded.items():
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_IGN:
-            signal.signal(number, action)
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)

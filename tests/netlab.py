@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandboxes import DEADLINE, NAMES, Actor, Project, Workshop, wait_until
+from tests.sandboxes import DEADLINE, NAMES, Actor, Project, Workshop, kill, wait_until
 
 SERVER = Path(__file__).with_name("netserver.py")
 
@@ -102,6 +102,11 @@ class Lab:
         """What starts a command on the lab's host, as root."""
         return ("nsenter", f"--target={self.host.pid}", "--net", "--mount", "--")
 
+    @property
+    def name_service(self) -> str:
+        """The path of the file that is the resolv.conf of the lab's host."""
+        return str(self._resolv_conf)
+
     def run(self, *argv: str) -> str:
         """Run a command on the lab's host as root; return its output."""
         done = subprocess.run(
@@ -126,6 +131,13 @@ class Lab:
 
         wait_until(lambda: not now(), 15)
         return now()
+
+    def end_visitors(self) -> None:
+        """End what has come to the lab's host and is not its own: a helper of sessions stays a while."""
+        own = self._initial["processes"].split()
+        inode = os.stat(f"/proc/{self.host.pid}/ns/net").st_ino
+        visitors = [pid for pid in os.listdir("/proc") if pid.isdigit() and _network(pid) == inode]
+        kill(*(int(pid) for pid in visitors if pid not in own))
 
     def state(self) -> dict[str, str]:
         """Return what the host's network is made of, and who is in it."""

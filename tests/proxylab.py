@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import os
 import ssl
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.netlab import INTERNET, Lab, _die_with_parent, on_lab
-from tests.sandboxes import DEADLINE, NAMES, Project, Workshop
+from tests.sandboxes import DEADLINE, NAMES, Project, Workshop, descendants
 
 HTTPS, OTHER_TLS = 443, 8443
 ALLOWED = ["four.example.org", "four.example.org:8443", "four.example.org:8080", "*.wild.example.org"]
@@ -82,6 +83,19 @@ def allow(project: Project, *hosts: str) -> None:
     """Give the project a list."""
     listed = ", ".join(f'"{host}"' for host in hosts)
     project.coopfile(f'network = {{ mode = "proxy", allow = [{listed}] }}\n')
+
+
+def proxy_of(process_number: int) -> list[int]:
+    """Return the proxies among the processes of a run: those with a listening socket of another namespace."""
+    monitor, *others = descendants(process_number)
+    return [pid for pid in others if not descendants(pid) and _network(pid) == _network(monitor)]
+
+
+def _network(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return ""
 
 
 def main(base: Path, files: str) -> None:

@@ -8,6 +8,7 @@ root) and ``user``, who has no privileges at all.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pwd
 import re
@@ -18,6 +19,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -378,8 +380,12 @@ def abandoned_cgroups(before: set[str]) -> set[str]:
 
 
 def mounts() -> str:
-    """Return the mounts of the host's own namespace, as the kernel tells them."""
-    return Path("/proc/self/mountinfo").read_text()
+    """Return the mounts of the host's own namespace, as the kernel tells them.
+
+    But for those of engines' stores, which any program may make that asks an engine for something.
+    """
+    lines = Path("/proc/self/mountinfo").read_text().splitlines(keepends=True)
+    return "".join(line for line in lines if "/containers/storage/" not in line.split()[4])
 
 
 class Workshop:
@@ -390,10 +396,20 @@ class Workshop:
         self.base = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-")).resolve()
         self.base.chmod(0o755)
         self._coop: tuple[str, ...] | None = None
+        self._sharing = contextlib.ExitStack()
 
     def close(self) -> None:
         """Remove everything."""
+        self._sharing.close()
         shutil.rmtree(self.base, ignore_errors=True)
+
+    @cached_property
+    def shared(self) -> Path:
+        """A directory of all workers of this run, for what takes long to make; the last one removes it."""
+        run = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+        directory = Path(tempfile.gettempdir()).resolve() / f"{_PREFIX}{run}-shared"
+        self._sharing.enter_context(_used_by_many(directory))
+        return directory
 
     @property
     def library(self) -> Path:
@@ -429,6 +445,26 @@ class Workshop:
         if self._coop is None:
             self._coop = install(CHECKOUT, self.library, self.base / "coop")
         return self._coop
+
+
+@contextlib.contextmanager
+def _used_by_many(directory: Path) -> Iterator[None]:
+    """Have a directory for as long as anybody uses it."""
+    while True:
+        directory.mkdir(0o755, exist_ok=True)
+        directory.chmod(0o755)
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        if os.fstat(descriptor).st_nlink:  # not removed meanwhile by the last who had it
+            break
+        os.close(descriptor)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(directory, ignore_errors=True)
+        os.close(descriptor)
 
 
 def _give_podman_a_store(base: Path) -> None:

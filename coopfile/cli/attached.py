@@ -9,8 +9,11 @@ import _signal  # type: ignore[import-not-found, unused-ignore]
 import os
 import select
 import sys
+import time
 
+from coopfile.find import directories
 from coopfile.native.signals import FORWARDED, block, restore
+from coopfile.plan.sessions import log_path
 from coopfile.session.model import Command
 
 TYPE_CHECKING = False
@@ -25,17 +28,29 @@ if TYPE_CHECKING:
 _STREAMS = (0, 1, 2)
 
 
-def run(begin: Begin, command: Command) -> int:
+def run(begin: Begin, command: Command, directory: str) -> int:
     """Run a command, on the caller's terminal if it is to have one; return the exit status.
 
-    ``begin`` is ``Live.begin``. Signals to this process are passed on. Raises SessionError.
+    ``begin`` is ``Live.begin``, and ``directory`` the session's. Signals to this process are passed on.
+    What was blocked meanwhile is told at the end. Raises SessionError.
     """
+    began = time.time()
     ended = _with_streams(begin, command) if command.terminal is None else _on_terminal(begin, command)
     if ended.timed_out and command.timeout is not None:
         _say(f"the command was ended after {command.timeout:g} s")
-    for note in ended.notes:
+    for note in (*ended.notes, *_blocked(directory, began)):
         _say(note)
     return ended.status
+
+
+def _blocked(directory: str, began: float) -> tuple[str, ...]:
+    """Return what the session's proxy has blocked since then, if it has one."""
+    log = log_path(directories(os.environ).state, os.path.basename(directory))
+    if not os.path.exists(log):
+        return ()
+    from coopfile.proxy import denials
+
+    return denials.told(denials.since(log, began))
 
 
 def has_terminal(streams: Sequence[int] = _STREAMS) -> bool:
@@ -46,11 +61,11 @@ def has_terminal(streams: Sequence[int] = _STREAMS) -> bool:
     return all(os.isatty(stream) for stream in streams)
 
 
-def size() -> tuple[int, int]:
-    """Return rows and columns of the caller's terminal."""
+def terminal() -> tuple[int, int, bytes]:
+    """Return what a command's terminal is to be like, the caller's: ``Command.terminal``."""
     from coopfile.native import relay
 
-    return relay.size()
+    return (*relay.size(), relay.settings())
 
 
 def dressed(asked: Command, named: Collection[str]) -> Command:

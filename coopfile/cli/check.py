@@ -25,7 +25,7 @@ def main(options: argparse.Namespace) -> int:
     """Compile every layer and print all diagnostics; 1 when there are errors among them."""
     from collections.abc import Sequence
 
-    from coopfile.cli.lints import warnings
+    from coopfile.cli.lints import beyond_ceiling, warnings
     from coopfile.cli.options import request
     from coopfile.compiling import compile_project
     from coopfile.language.diagnostics import CoopfileError, Diagnostic, render, to_json
@@ -35,7 +35,7 @@ def main(options: argparse.Namespace) -> int:
     except CoopfileError as error:
         found: Sequence[Diagnostic] = error.diagnostics
     else:
-        found = (*compiled.reading.warnings, *warnings(compiled))
+        found = (*beyond_ceiling(compiled), *compiled.reading.warnings, *warnings(compiled))
     errors = sum(diagnostic.severity == "error" for diagnostic in found)
     if options.json:
         output.emit_json({"ok": not errors, "diagnostics": to_json(found)})

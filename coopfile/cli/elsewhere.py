@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 
-from coopfile.cli.output import safe
-from coopfile.cli.run import say, tell_backend
+from coopfile.cli.run import progress, say, tell_backend, written
 from coopfile.engines.choose import HOST, NATIVE, Choice, choose
+from coopfile.engines.making import is_usual
+from coopfile.errors import SettingError
 from coopfile.launching import place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from coopfile.cli.options import RunOptions
     from coopfile.errors import CoopError
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from coopfile.render.container import Container
     from coopfile.render.facts import Engine
 
-# Weaker in every container, or in every one of an engine's; `coop status` tells.
-_ALWAYS = ("limits.tmp", "proc", "sandbox.backend", "seccomp")
-_WIDEST = 400  # characters of a line of progress
 _NOT_ISOLATED = "NOT SANDBOXED: no back end can enforce the plan, and sandbox.fallback is host"
 
 
@@ -50,12 +47,14 @@ def run_elsewhere(
         return _run_on_host(plan, project, tuple(options.command), timeout)
     assert choice.engine is not None
     from coopfile.engines.attend import SignalledError, unwinding
+    from coopfile.engines.network import served
     from coopfile.engines.run import run
 
     def check(made: Container) -> None:
         if not options.quiet:
             _tell(choice, made, options.verbose)
 
+    tell, show = progress(options)
     try:
         with unwinding():
             outcome = run(
@@ -64,10 +63,13 @@ def run_elsewhere(
                 where,
                 tuple(options.command),
                 timeout=timeout,
-                tell=(lambda _: None) if options.quiet else say,
-                show=_show if _shows_progress(options) else None,
+                served=served(plan, project, os.environ),
+                tell=tell,
+                show=show,
                 check=check,
             )
+    except SettingError as error:
+        raise written(error, project, options) from None
     except SignalledError as signalled:
         return 128 + signalled.number
     for note in outcome.notes:
@@ -75,31 +77,19 @@ def run_elsewhere(
     return outcome.status
 
 
-def is_usual(weakening: Weakening, engine: Engine) -> bool:
-    """Tell whether something is weaker in every container of an engine's, on whatever machine."""
-    # An engine that filters no system calls at all is no usual one.
-    return weakening.key in _ALWAYS and (weakening.key != "seccomp" or engine.seccomp)
-
-
-def _shows_progress(options: RunOptions) -> bool:
-    return not options.quiet and (options.verbose > 0 or sys.stderr.isatty())
-
-
-def _show(line: str) -> None:
-    """Show a line of an engine's output, of which a terminal must act on nothing."""
-    text = safe(line)
-    sys.stderr.write(f"  {text[:_WIDEST]}{'…' * (len(text) > _WIDEST)}\n")
-    sys.stderr.flush()
-
-
-def _tell(choice: Choice, made: Container, verbose: int) -> None:
-    tell_backend(choice.title)
-    for weakening in made.weakenings:
-        if is_usual(weakening, made.engine) and not verbose:
+def tell_some(weakenings: Sequence[Weakening], engine: Engine, verbose: int) -> None:
+    """Say what of the plan an engine does not keep here; with ``verbose`` what it keeps nowhere, too."""
+    for weakening in weakenings:
+        if is_usual(weakening, engine) and not verbose:
             continue
         say(f"weaker than the plan: {weakening.key}: {weakening.text}")
         if verbose and weakening.remedy:
             say(f"  to have it: {weakening.remedy}")
+
+
+def _tell(choice: Choice, made: Container, verbose: int) -> None:
+    tell_backend(choice.title)
+    tell_some(made.weakenings, made.engine, verbose)
     for skipped in made.skipped if verbose else ():
         say(f"skipped: {skipped}")
 

@@ -115,13 +115,13 @@ def execute(options: ExecOptions) -> int:
             return client.begin(directory, options.name, command, streams, connection)
 
         try:
-            return attached.run(begin, asked)
+            return attached.run(begin, asked, directory)
         except SessionGone as error:
             if error.begun:
                 raise
     from coopfile.cli.sessions import exec_in
 
-    return exec_in(options, project, asked.replace(terminal=attached.size()) if on_terminal else asked)
+    return exec_in(options, project, asked.replace(terminal=attached.terminal()) if on_terminal else asked)
 
 
 def _asked(directory: str, asking: tuple[Any, ...]) -> socket | None:

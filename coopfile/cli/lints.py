@@ -1,4 +1,4 @@
-"""What is allowed in a Coopfile but probably not meant: the warnings of ``coop check``."""
+"""What ``coop check`` looks at beyond compiling: every user's override, and what is probably not meant."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from coopfile.compiling import Compiled
 from coopfile.language.diagnostics import Diagnostic, Position
 from coopfile.language.merging import Origin
+from coopfile.plan.ceiling import exceeding
 from coopfile.plan.model import Plan, leaf
+from coopfile.plan.resolve import resolve
 
 _SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIALS")
 _SOCKET_PLACES = ("/run", "/var/run", "/tmp", "/var/tmp")
@@ -28,6 +30,17 @@ def warnings(compiled: Compiled) -> tuple[Diagnostic, ...]:
         _warning(code, message, help, _position(compiled, key)) for key, code, message, help in found
     )
     return (*located, *_users(compiled))
+
+
+def beyond_ceiling(compiled: Compiled) -> tuple[Diagnostic, ...]:
+    """Return the errors of overrides that ask for more than the reader's ceiling, whoever asks now."""
+    reading = compiled.reading
+    found: list[Diagnostic] = []
+    for user in reading.users if reading.ceiling else ():
+        if user.override is not None:
+            settings = reading.settings(user)
+            found += exceeding(reading, settings, resolve(settings))
+    return tuple(dict.fromkeys(found))
 
 
 def _warning(code: str, message: str, help: str | None, position: Position | None = None) -> Diagnostic:

@@ -36,6 +36,7 @@ VERBS = (
     "rm",
     "clean",
     "schema",
+    "mcp",
     "completion",
 )
 

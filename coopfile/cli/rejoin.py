@@ -44,10 +44,12 @@ def rejoin(options: RunOptions, project: Project, plan: Plan, timeout: float | N
         installs.note(directory, command.argv)
         return client.begin(directory, name, command, streams, plan=digest)
 
-    terminal = attached.size() if attached.has_terminal() else None
+    terminal = attached.terminal() if attached.has_terminal() else None
     asked = Command(command, (), below(project, None), timeout, terminal)
     try:
-        return attached.run(begin, attached.dressed(asked, {variable.name for variable in plan.env}))
+        return attached.run(
+            begin, attached.dressed(asked, {variable.name for variable in plan.env}), directory
+        )
     except SessionGone as error:
         if error.begun:
             raise

@@ -14,7 +14,7 @@ from coopfile.plan import cache
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from coopfile.cli.options import ExecOptions, RunOptions
     from coopfile.compiling import Compiled
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from coopfile.plan.bind import Weakening
     from coopfile.plan.model import Plan
 
+_WIDEST = 400  # characters of a line of progress
 SUMMARY = "run a command in the sandbox: one given after --, else the agent, else a shell"
 EPILOG = """examples:
   coop run -- make test
@@ -121,12 +122,15 @@ def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float
                 for skipped in prepared.layout.skipped if options.verbose else ():
                     say(f"skipped: {skipped}")
             if plan.network.mode == "proxy":
-                prepared = prepared.replace(log=log(plan, project, os.environ))
+                from coopfile import listed
+
+                launch = prepared.launch.replace(listed=listed.written(plan, project, os.environ))
+                prepared = prepared.replace(launch=launch, log=log(plan, project, os.environ))
             outcome = _run(prepared, timeout)
         finally:
             running.leave(announced)
     except SettingError as error:
-        raise _written(error, project, options) from None
+        raise written(error, project, options) from None
     except CoopError as error:
         if plan.sandbox.backend == ("native",) and plan.sandbox.fallback == "refuse":
             raise
@@ -140,7 +144,7 @@ def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float
     return outcome.status
 
 
-def _written(error: SettingError, project: Project, options: RunOptions) -> CoopError:
+def written(error: SettingError, project: Project, options: RunOptions) -> CoopError:
     """Return an error of a setting with its place in the Coopfile, if the plan is of one."""
     if options.plan is not None:
         return error
@@ -250,6 +254,21 @@ def _unkept(plan: Plan) -> tuple[Weakening, ...]:
     from coopfile.plan.promises import unkept
 
     return unkept(plan)
+
+
+def progress(options: RunOptions | ExecOptions) -> tuple[Callable[[str], None], Callable[[str], None] | None]:
+    """Return what hears of what takes long, and of each line of an engine meanwhile: ``engines.run.run``."""
+    shows = not options.quiet and (options.verbose > 0 or sys.stderr.isatty())
+    return (lambda _: None) if options.quiet else say, _show if shows else None
+
+
+def _show(line: str) -> None:
+    """Show a line of an engine's output, of which a terminal must act on nothing."""
+    from coopfile.cli.output import safe
+
+    text = safe(line)
+    sys.stderr.write(f"  {text[:_WIDEST]}{'…' * (len(text) > _WIDEST)}\n")
+    sys.stderr.flush()
 
 
 def say(text: str) -> None:

@@ -9,10 +9,10 @@ from coopfile.cli import attached
 from coopfile.cli.exec import add_rest, below
 from coopfile.cli.options import ExecOptions, add_common, request, seconds
 from coopfile.cli.rejoin import remember
-from coopfile.cli.run import recall, say, tell_backend, tell_weakenings
+from coopfile.cli.run import progress, recall, say, tell_backend, tell_weakenings
 from coopfile.errors import CoopError
 from coopfile.find import directories, find
-from coopfile.launching import check_access
+from coopfile.launching import check_access, prefers_native
 from coopfile.plan.sessions import place
 from coopfile.session import installs, lifecycle, store
 from coopfile.session.model import Command, SessionError, SessionGone, Spec
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from coopfile.plan.model import Access, Plan
     from coopfile.session.lifecycle import Opened
     from coopfile.session.model import Live
+
+    # A session, the variables that its plan names, and its directory.
+    _Reached = tuple[Live, frozenset[str], str]
 
 _SHOWN = 12  # names of sessions in a message
 _TITLES = {"native": "native (namespaces)"}
@@ -69,12 +72,12 @@ def run_in(options: RunOptions, project: Project, plan: Plan, timeout: float | N
     """Run the command of ``coop run --session``; return the exit status."""
     assert options.session is not None
     ttl = None if options.ttl is None else seconds("--ttl", options.ttl)
-    terminal = attached.size() if attached.has_terminal() else None
+    terminal = attached.terminal() if attached.has_terminal() else None
     asked = Command(
         tuple(options.command) or plan.agent.command or SHELL, (), below(project, None), timeout, terminal
     )
     spec = Spec(options.session, plan, project, os.environ, ttl)
-    return _run(lambda: _opened(spec, options, asked), asked)
+    return _run(lambda again: _opened(spec, options, asked, again), asked)
 
 
 def shell_in(options: ExecOptions, project: Project, asked: Command) -> int:
@@ -83,49 +86,75 @@ def shell_in(options: ExecOptions, project: Project, asked: Command) -> int:
     check_access(plan)
     ttl = None if options.ttl is None else seconds("--ttl", options.ttl)
     spec = Spec(options.name, plan, project, os.environ, ttl)
-    return _run(lambda: _opened(spec, options, asked), asked)
+    return _run(lambda again: _opened(spec, options, asked, again), asked)
 
 
 def exec_in(options: ExecOptions, project: Project, asked: Command) -> int:
     """Run a command in a session that there is, started again if need be; return the exit status."""
-    return _run(lambda: _found(options, project, asked), asked)
+    return _run(lambda again: _found(options, project, asked, again), asked)
 
 
-def _run(reach: Callable[[], tuple[Live, frozenset[str]]], asked: Command) -> int:
-    """Run a command in the session that ``reach`` returns, once more if it ended before it had begun."""
-    again = True
+def _run(reach: Callable[[bool], _Reached], asked: Command) -> int:
+    """Run a command in the session that ``reach`` returns, once more if it ended before it had begun.
+
+    ``reach`` gets whether it is asked again, and has told people what there is to tell.
+    """
+    again = False
     while True:
-        live, named = reach()
+        live, named, directory = reach(again)
         try:
-            return attached.run(live.begin, attached.dressed(asked, named))
+            return attached.run(live.begin, attached.dressed(asked, named), directory)
         except SessionGone as error:
-            if error.begun or not again:
+            if error.begun or again:
                 raise
-            again = False
+            again = True
 
 
-def _opened(spec: Spec, options: RunOptions | ExecOptions, asked: Command) -> tuple[Live, frozenset[str]]:
+def _opened(spec: Spec, options: RunOptions | ExecOptions, asked: Command, again: bool) -> _Reached:
     # It is the whole project's, wherever the caller stands who happens to be the first.
     spec = spec.replace(project=spec.project.replace(directory=spec.project.root))
-    opened = lifecycle.open_session(spec)
-    _tell(opened, spec, options)
+    opened = _open(spec, options)
+    if not (options.quiet or again):
+        _tell(opened, spec, options)
     if opened.state.backend == "native":
         remember(spec.project, spec.plan, opened.directory, opened.state.digest)
     installs.note(opened.directory, asked.argv)
-    return opened.live, frozenset(variable.name for variable in spec.plan.env)
+    named = frozenset(variable.name for variable in spec.plan.env)
+    return opened.live, named, opened.directory
+
+
+def _open(spec: Spec, options: RunOptions | ExecOptions) -> Opened:
+    """Join or start a session; on an engine people see meanwhile what a run on it would show them."""
+    tell, show = progress(options)
+    if prefers_native(spec.plan):  # importing what engines need would take longer than all else
+        return lifecycle.open_session(spec, tell=tell, show=show)
+    from coopfile.engines.attend import SignalledError, unwinding
+
+    try:
+        with unwinding():
+            return lifecycle.open_session(spec, tell=tell, show=show)
+    except SignalledError as signalled:
+        raise SystemExit(128 + signalled.number) from None
 
 
 def _tell(opened: Opened, spec: Spec, options: RunOptions | ExecOptions) -> None:
-    if options.quiet:
-        return
     if opened.fresh:
-        tell_backend(f"{title(opened.state.backend)}, session {spec.name}")
-        tell_weakenings(spec.plan, opened.weakenings, options.verbose)
+        choice = opened.choice
+        name = title(opened.state.backend) if choice is None else choice.title
+        tell_backend(f"{name}, session {spec.name}")
+        if choice is None or choice.engine is None:
+            tell_weakenings(spec.plan, opened.weakenings, options.verbose)
+        else:
+            from coopfile.cli.elsewhere import tell_some
+
+            tell_some(opened.weakenings, choice.engine, options.verbose)
+        if spec.ttl is not None and spec.plan.session.commit == "auto" and spec.plan.base.image is not None:
+            say("what is installed is committed only by coop stop, not when --ttl ends the session")
     elif spec.ttl is not None and opened.state.ttl_ms != int(spec.ttl * 1000):
         say(f"--ttl does not count: the session {spec.name} runs already")
 
 
-def _found(options: ExecOptions, project: Project, asked: Command) -> tuple[Live, frozenset[str]]:
+def _found(options: ExecOptions, project: Project, asked: Command, again: bool) -> _Reached:
     """Return a session that there is: as it runs, unless the caller asks for another plan."""
     plan = None
     if options.identity is not None or options.file is not None or options.assignments:
@@ -148,12 +177,12 @@ def _found(options: ExecOptions, project: Project, asked: Command) -> tuple[Live
         live = lifecycle.join(directory, state)
         if live is not None:
             installs.note(directory, asked.argv)
-            return live, _named(state)
+            return live, _named(state), directory
     if plan is None:
         plan = recall(project, options)
         check_access(plan)
     ttl = None if state is None or state.ttl_ms is None else state.ttl_ms / 1000
-    return _opened(Spec(options.name, plan, project, os.environ, ttl), options, asked)
+    return _opened(Spec(options.name, plan, project, os.environ, ttl), options, asked, again)
 
 
 def located(name: str, options: argparse.Namespace) -> store.Known:

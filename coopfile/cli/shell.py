@@ -37,6 +37,6 @@ def main(options: argparse.Namespace) -> int:
     asked = exec_options(options)
     check_name(asked.name)
     project = find(asked.directory, asked.file, os.environ)
-    terminal = attached.size() if attached.has_terminal((0, 1)) else None
+    terminal = attached.terminal() if attached.has_terminal((0, 1)) else None
     shell = Command(SHELL, pairs(asked.variables), below(project, asked.inside), terminal=terminal)
     return shell_in(asked, project, shell)

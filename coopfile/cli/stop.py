@@ -16,6 +16,10 @@ from coopfile.find import directories, find
 from coopfile.plan.sessions import DEFAULT
 from coopfile.session import lifecycle, store
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from coopfile.session.commit import End
+
 SUMMARY = "end sessions of this project; what session.persist keeps of them is kept"
 EPILOG = """examples:
   coop stop              the session "default"
@@ -45,12 +49,14 @@ def main(options: argparse.Namespace) -> int:
     for known in _wanted(options):
         state = known.state or store.salvaged(known.directory, known.id)
         try:
-            kept = "" if options.no_commit else _committed(known, options)
-            if kept:
-                say(kept)
+            end = None if options.no_commit else _committed(known, options)
+            if end is not None and end.kept:
+                say(end.kept)
             if lifecycle.stop(known.directory, state):
                 ended.append(known.id)
                 text = f"stopped {output.safe(state.name)}"
+                if end is not None and end.lost:
+                    say(end.lost)
             else:
                 text = f"{output.safe(state.name)} does not run"
         except CoopError as error:
@@ -69,13 +75,13 @@ def main(options: argparse.Namespace) -> int:
     return status
 
 
-def _committed(known: store.Known, options: argparse.Namespace) -> str:
+def _committed(known: store.Known, options: argparse.Namespace) -> End | None:
     """Do what ``session.commit`` says, and return what there is to tell. Raises CoopError."""
     from coopfile.rootfs.store import Store
     from coopfile.session.commit import at_end
 
     if known.state is None:
-        return ""
+        return None
     ask = _ask if sys.stdin.isatty() and sys.stderr.isatty() and not options.json else None
     try:
         return at_end(known.directory, known.state, Store(directories(os.environ).rootfs), ask=ask)

@@ -7,8 +7,9 @@ from coopfile.engines.detect import ISOLATION, NAMES, NAMESPACE, USERSPACE_KERNE
 from coopfile.errors import CoopError
 from coopfile.native.suitable import refusal
 from coopfile.record import Record
-from coopfile.render.container import refuse, wider_network
+from coopfile.render.container import refuse
 from coopfile.render.facts import Engine
+from coopfile.render.networks import refuse_network, wider_network
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -174,4 +175,8 @@ def _runtime(plan: Plan, engine: Engine, runtime: str | None) -> Tried:
             f"min_isolation = {plan.sandbox.min_isolation}: {runtime or engine.default_runtime} gives {level}"
         )
         return Tried(engine.name, None, why, "install gVisor (runsc) and register it with the engine")
+    try:
+        refuse_network(plan, engine, runtime)
+    except CoopError as error:
+        return Tried(engine.name, None, error.message, error.remedy)
     return Tried(engine.name, Choice(engine.name, level, engine.replace(runtime=runtime)))

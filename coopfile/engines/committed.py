@@ -42,7 +42,8 @@ def find(plan: Plan, root: str, engine: Engine, environment: Mapping[str, str]) 
 def drop(plan: Plan, root: str, engine: Engine, environment: Mapping[str, str]) -> bool:
     """Remove what is committed; tell whether there was anything. What runs on it goes on."""
     image = find(plan, root, engine, environment)
-    return (
-        image is not None
-        and ask((engine.program, "image", "rm", "--force", image), environment=environment).status == 0
-    )
+    if image is None:
+        return False
+    # Docker takes away the name of an image in use; Podman would take away the containers that use it.
+    ways = (("image", "rm"), ("image", "untag")) if engine.name == "podman" else (("image", "rm", "--force"),)
+    return any(ask((engine.program, *way, image), environment=environment).status == 0 for way in ways)

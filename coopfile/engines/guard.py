@@ -236,7 +236,12 @@ def sweep(engine: Engine, environment: Mapping[str, str], *, dry_run: bool = Fal
         for item in listed(engine, environment, QUICK, LABEL_MANAGED, "true")
         if abandoned(item.owner, item.running)
     ]
-    return tuple(item for item in found if dry_run or remove(engine, environment, item.id))
+    if dry_run:
+        return tuple(found)
+    # Podman keeps one whose network another has, until that is gone.
+    left = [item for item in found if not remove(engine, environment, item.id)]
+    kept = [item for item in left if not remove(engine, environment, item.id)]
+    return tuple(item for item in found if item not in kept)
 
 
 def listed(

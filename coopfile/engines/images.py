@@ -17,7 +17,7 @@ from coopfile.language.items import LocalImage
 from coopfile.plan.model import is_built
 from coopfile.record import Record
 from coopfile.render import docker
-from coopfile.render.images import on_engine, reference, tools_archive
+from coopfile.render.images import on_engine, reference, tools_archive, tools_tag
 from coopfile.render.stages import stages
 
 TYPE_CHECKING = False
@@ -72,10 +72,21 @@ def ensure(
     elif plan.base.image is not None:
         _get(task, image)
     else:
-        what = "the image of the host's tools cannot be made"
-        archive = tools_archive(tools)
-        must(what, docker.load(engine, image), IMPORT, environment, archive)
+        _import(engine, image, tools, environment)
     return image
+
+
+def ensure_tools(engine: Engine, tools: Sequence[Entry], environment: Mapping[str, str]) -> str:
+    """Return the name of the image of the host's tools, made if it is not there."""
+    image = tools_tag(tools)
+    if not exists(engine, image, environment):
+        _import(engine, image, tools, environment)
+    return image
+
+
+def _import(engine: Engine, image: str, tools: Sequence[Entry], environment: Mapping[str, str]) -> None:
+    what = "the image of the host's tools cannot be made"
+    must(what, docker.load(engine, image), IMPORT, environment, tools_archive(tools))
 
 
 def exists(engine: Engine, image: str, environment: Mapping[str, str]) -> bool:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 SHELL = "/bin/sh"
 TOKEN = "COOP_EXEC"  # the variable by which a command's processes are known
 OTHER = 125  # the exit status where the container is not what it was, and the command not started
+BARRED = 126  # the same where the directory that it is to start in cannot be entered; also a command's own
 
 # Waits until its input ends, which the kernel ends with the process that keeps the session. A shell
 # that waits for a child reaps what others leave to it, where the engine has no init for that.
@@ -30,7 +31,7 @@ _BEGAN = "began() { read -r line </proc/1/stat; set -- ${line##*) }; began=${20}
 _ENTERING = (
     'began; if [ "$began" != "$1" ]; then exit 125; fi; '
     'if [ "$2" ]; then stty rows "$2" cols "$3" 2>/dev/null; fi; shift 3; '
-    'cd -- "$1" || exit 126; shift; unset OLDPWD SHLVL; '
+    'cd -- "$1" 2>/dev/null || exit 126; shift; unset OLDPWD SHLVL; '
     'case $1 in -*) echo "coop: $1: begins with a dash" >&2; exit 127;; esac; exec "$@"'
 )
 
@@ -143,18 +144,31 @@ echo "$processes $memory"
 """
 
 
-# Prints type and size of each path, a line each; nothing for a type or size that is not known.
+# Prints why a directory cannot be entered, in the words of strerror(3); nothing if it can.
+_ENTERABLE = """
+if cd -- "$1"; then exit 0
+elif [ -d "$1" ]; then echo Permission denied
+elif [ -e "$1" ] || [ -h "$1" ]; then echo Not a directory
+else echo No such file or directory
+fi
+"""
+
+# Prints type and size of each path, its permissions, and, but for directories, when it was changed: a line
+# each, and nothing for what is not known.
 _DESCRIBING = """
 for path do
-  type= size=
+  type= size= stamp=$(stat -c '%s %a %z' -- "$path")
   if [ -h "$path" ]; then type=link
-  elif [ -f "$path" ]; then type=file size=$(stat -c %s -- "$path" || wc -c <"$path")
+  elif [ -f "$path" ]; then type=file size=${stamp%% *}
+    if [ -z "$size" ]; then size=$(wc -c <"$path"); fi
   elif [ -d "$path" ]; then type=directory
   elif [ -p "$path" ]; then type=pipe
   elif [ -S "$path" ]; then type=socket
   elif [ -e "$path" ]; then type=device
   fi
-  echo "$type $size"
+  stamp=${stamp#* }
+  if [ "$type" = directory ]; then stamp=${stamp%% *}; fi
+  echo "$type $size $stamp"
 done
 """
 
@@ -178,7 +192,8 @@ def entering(
     """Return the command that runs another one in a directory, and ends as a shell's would if it cannot.
 
     ``began`` is what the container printed of its own beginning; in another one nothing is started.
-    ``size`` is (rows, columns) of its terminal, if it has one.
+    ``size`` is (rows, columns) of its terminal, if it has one. It ends with ``BARRED`` if the directory
+    cannot be entered.
     """
     rows, columns = ("", "") if size is None else map(str, size)
     return (SHELL, "-c", _BEGAN + _ENTERING, "coop", began, rows, columns, directory, *argv)
@@ -207,8 +222,13 @@ def counting(own: tuple[int, ...]) -> tuple[str, ...]:
     return (SHELL, "-c", _quiet(_COUNTING), "coop", *map(str, own))
 
 
+def entering_fails(directory: str) -> tuple[str, ...]:
+    """Return the command that prints why nothing can start in a directory, and nothing if something can."""
+    return (SHELL, "-c", _quiet(_ENTERABLE), "coop", directory)
+
+
 def describing(paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that prints type and size of each path, a line each."""
+    """Return the command that prints type, size and stamp of each path, a line each."""
     return (SHELL, "-c", _quiet(_DESCRIBING), "coop", *paths)
 
 

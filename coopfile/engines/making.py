@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from coopfile.render.facts import Engine, Entry, Facts
 
 
+# Weaker in every container, or in every one of an engine's; `coop status` tells.
+_ALWAYS = ("limits.tmp", "proc", "sandbox.backend", "seccomp")
+
+
 class Place(Record):
     """Where a plan is run: this machine, what guards need to know, and coop's own state.
 
@@ -51,6 +55,12 @@ class Base(Record):
     tools: tuple[Entry, ...]
     accounts: str
     masks: str
+
+
+def is_usual(weakening: Weakening, engine: Engine) -> bool:
+    """Tell whether something is weaker in every container of an engine's, on whatever machine."""
+    # An engine that filters no system calls at all is no usual one.
+    return weakening.key in _ALWAYS and (weakening.key != "seccomp" or engine.seccomp)
 
 
 def preview(plan: Plan, engine: Engine, place: Place, argv: tuple[str, ...]) -> Container:

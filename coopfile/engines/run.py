@@ -8,12 +8,13 @@ import select
 import signal
 import time
 
-from coopfile.engines import guard
+from coopfile.engines import guard, neighbour
 from coopfile.engines.attend import attend
 from coopfile.engines.call import EngineError, ask, shown
 from coopfile.engines.holding import limit_core
 from coopfile.engines.inspect import NEVER_STARTED, state_of
 from coopfile.engines.making import Making, base, on_terminal
+from coopfile.engines.network import Network, new_socket
 from coopfile.engines.timeouts import CREATE, SETTLES, STARTS
 from coopfile.errors import CoopError
 from coopfile.native import streams
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from coopfile.engines.attend import Ended
     from coopfile.engines.making import Place
+    from coopfile.engines.network import Served
     from coopfile.plan.model import Plan
     from coopfile.render.container import Container
     from coopfile.render.facts import Engine
@@ -42,6 +44,7 @@ def run(
     argv: tuple[str, ...],
     *,
     timeout: float | None = None,
+    served: Served,
     tell: Callable[[str], None],
     show: Callable[[str], None] | None = None,
     check: Callable[[Container], None],
@@ -50,7 +53,8 @@ def run(
 
     ``tell`` hears of what takes long, and ``show`` each line of what the engine says
     meanwhile; ``check`` sees the container before it is made and may raise. ``timeout``
-    is in seconds, for the command alone.
+    is in seconds, for the command alone. ``served`` is what the plan has served.
+    Raises SettingError for a port that cannot be published, CoopError.
     """
     streams.ensure()
     streams.refuse_directories()
@@ -69,20 +73,31 @@ def run(
         raise
     limit_core()
     placeholders.forget()  # the guard has them, and outlives this process
+    network = None
     try:
+        if made.served:
+            socket = new_socket(place.state)
+            network = Network(served, socket)
+            beside = neighbour.prepare(plan, engine, place, made, owner, token, socket)
+            network.make(beside, environment, (guarding.lifeline,))
+            made = made.replace(joined=beside.name)
         identifier = _create(made, making.passed, guarding)
         starts.watch(identifier, environment)
         outcome = _start(made, identifier, environment, timeout)
-    except CoopError as error:
+    except BaseException as error:
+        if network is not None:
+            network.end()
+            if network.doubtful:
+                guarding.doubt()
         left = guarding.done()
-        raise CoopError(f"{error.message}\n{left}" if left else error.message, error.remedy) from None
-    except BaseException:
-        guarding.done()
+        if left and isinstance(error, CoopError):
+            raise CoopError(f"{error.message}\n{left}", error.remedy) from None
         raise
     finally:
         starts.leave()
+    notes = () if network is None else network.end()
     left = guarding.done()
-    return outcome.replace(notes=(*outcome.notes, left)) if left else outcome
+    return outcome.replace(notes=(*outcome.notes, *notes, *([left] if left else [])))
 
 
 def _create(made: Container, environment: Mapping[str, str], guarding: guard.Guard) -> str:

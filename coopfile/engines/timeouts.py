@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-DETECT = 1.0  # for all that are asked at once
+DETECT = 3.0  # for all that are asked at once: on a busy machine `podman info` takes longer than one
 DETECT_ALONE = 5.0  # for the only one asked
 QUICK = 10.0  # for what needs no work of the engine's but a busy machine
 IMPORT = 60.0

@@ -5,9 +5,10 @@ What it serves is ``coopfile.proxy``'s; here is what it needs of this machine.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
-from _socket import CMSG_LEN, socket
+from _socket import AF_INET, AF_INET6, CMSG_LEN, MSG_CMSG_CLOEXEC, socket
 from _struct import calcsize, unpack
 
 from coopfile.native import beside, syscalls
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from coopfile.proxy.loop import Loop
     from coopfile.proxy.published import Publisher
 
-_TWO = "2i"  # descriptors
+_ONE, _TWO = "i", "2i"  # descriptors
+_FAMILIES = {AF_INET: b"4", AF_INET6: b"6"}
+_PROMPT = 5.0  # seconds that a socket may take to be made
 
 
 def serve(task: Task) -> None:
@@ -27,9 +30,10 @@ def serve(task: Task) -> None:
         return
     listeners = [socket(fileno=descriptor) for descriptor, _ in task.listeners]
     descriptors = [listener.fileno() for listener in listeners]
-    beside.let_go((task.channel, task.notes, *descriptors))
+    maker = None if task.maker < 0 else Maker(task.maker)
+    beside.let_go((task.channel, task.notes, *descriptors, *([] if maker is None else [task.maker])))
     os.set_blocking(task.notes, False)
-    if not _enter(task.channel) or not beside.depend(task.monitor):
+    if maker is None and not (_enter(task.channel) and beside.depend(task.monitor)):
         return
     beside.give_up_privileges()
     os.write(task.channel, b"1")
@@ -47,12 +51,31 @@ def serve(task: Task) -> None:
     most = beside.connections()
     beside.lock_in(task.landlock_abi)
     loop = Loop(lambda error: note(f"a published connection failed: {type(error).__name__}: {error}"))
-    publisher = Publisher(loop, most, note)
+    publisher = Publisher(loop, most, note, socket if maker is None else maker.socket)
     for listener, (_, port) in zip(listeners, task.listeners, strict=True):
         publisher.listen(listener, port)
     loop.watch(task.channel)
     loop.start(_end(loop, publisher, task.channel))
     loop.run()
+
+
+class Maker:
+    """Sockets that somebody else makes, in a network that this process is not in; they stay there.
+
+    Asked with a byte for the family, it answers with a byte and, if it could, with a descriptor.
+    """
+
+    def __init__(self, connection: int) -> None:
+        self._connection = socket(fileno=connection)
+        self._connection.settimeout(_PROMPT)
+
+    def socket(self, family: int) -> socket:
+        """Return a new stream socket of a family. Raises OSError."""
+        self._connection.sendall(_FAMILIES[family])
+        data, ancillary, _, _ = self._connection.recvmsg(1, CMSG_LEN(calcsize(_ONE)), MSG_CMSG_CLOEXEC)
+        if not data or not ancillary:
+            raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+        return socket(fileno=unpack(_ONE, ancillary[0][2])[0])
 
 
 def _enter(channel: int) -> bool:

@@ -115,9 +115,18 @@ def open_workspace(path: str) -> int:
 
 
 def _pass_gate(start: Start, groups: list[int]) -> None:
-    """Wait for the monitor; end if it died, perhaps before the parent-death signal was set."""
+    """Wait for the monitor; end if it died, perhaps before the parent-death signal was set.
+
+    It may have died after it had opened the gate, so what is read then counts too.
+    """
     if os.read(start.gate, 1) == b"":
         os._exit(FAILED)
+    os.set_blocking(start.gate, False)
+    try:
+        os.read(start.gate, 1)
+        os._exit(FAILED)
+    except BlockingIOError:
+        pass
     enter(groups, start.monitor)
 
 

@@ -119,7 +119,7 @@ def start_links(
     if launch.network == "proxy":
         from coopfile.native import proxied
 
-        links.append(proxied.start(launch.allow, log, landlock_abi))
+        links.append(proxied.start(launch.allow, log, landlock_abi, launch.listed))
     elif means:
         from coopfile.native import network
 

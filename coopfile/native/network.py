@@ -197,6 +197,10 @@ def _serve(task: _Task) -> None:
         return  # PID 1 is gone, and its number may be another's
     means, connection = attempt.connect(pid, namespace)
     os.close(namespace)
+    if not _is_read(task.limits):
+        # What was connected by PID 1's number is nobody's then, or another's who has this number by now.
+        connection.close()
+        return
     data = os.fsencode(means.title) + b"\0" + limits.replace(tcp_dns=connection.tcp_dns).encode()
     while data:
         data = data[os.write(task.limits, data) :]

@@ -12,9 +12,10 @@ import fcntl
 import os
 import select
 import time
+from _signal import pidfd_send_signal  # type: ignore[import-not-found, unused-ignore]
 
 from coopfile.errors import CoopError
-from coopfile.native import dns, signals
+from coopfile.native import dns, signals, syscalls
 from coopfile.native.network import Means, UnusableError
 from coopfile.native.sources import resolve
 from coopfile.plan.bind import PATH, inside
@@ -30,6 +31,7 @@ _INSTALL = "install the package passt"
 TUN = "/dev/net/tun"
 INTERFACE = "eth0"
 _READY = 15.0  # seconds that a program may take to connect the sandbox
+_MEMORY = 512 << 20  # bytes, private ones of such a program
 _MOST_SAID = 65536  # bytes of what it says, of which the last line is shown
 _F_SETSIG = 10  # fcntl(2); the fcntl module has it on some systems only
 
@@ -80,13 +82,23 @@ class Connection:
 
     def __init__(self, pid: int, held: int, *, tcp_dns: bool) -> None:
         self._pid = pid
+        # Its number could be another's where the kernel reaps, as it does when the caller ignores SIGCHLD.
+        self._process = os.pidfd_open(pid)
         self._held = held
         self.tcp_dns = tcp_dns
 
     def close(self) -> None:
-        """End the program."""
-        os.kill(self._pid, signals.SIGKILL)
-        os.waitpid(self._pid, 0)
+        """End the program, and wait until it is gone."""
+        try:
+            pidfd_send_signal(self._process, signals.SIGKILL)
+        except ProcessLookupError:
+            pass
+        select.select([self._process], [], [])
+        try:
+            os.waitpid(self._pid, 0)
+        except ChildProcessError:
+            pass
+        os.close(self._process)
         os.close(self._held)
 
 
@@ -168,6 +180,8 @@ def connect(means: Means, pid: int) -> Connection:
     UnusableError when the program cannot do it; nothing is left then.
     """
     argv = _argv(means, pid)
+    # Of this process and the program: what the sandbox has it keep is no part of the sandbox's own memory.
+    syscalls.limit_resource(syscalls.RLIMIT_DATA, _MEMORY)
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
     held, lifeline = _lifeline()
@@ -175,12 +189,12 @@ def connect(means: Means, pid: int) -> Connection:
     said, said_end = os.pipe2(os.O_CLOEXEC)
     try:
         program = _spawn(means, argv, lifeline, ready_end, said_end)
+        connection = Connection(program, held, tcp_dns=means.name != PASTA)
     except OSError as error:
         raise UnusableError(f"{means.program} cannot be started: {error.strerror}", None) from None
     finally:
         for descriptor in (lifeline, ready_end, said_end):
             os.close(descriptor)
-    connection = Connection(program, held, tcp_dns=means.name != PASTA)
     try:
         _await(means, ready, said)
     except BaseException:

@@ -19,6 +19,7 @@ from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import NoReturn
 
     from coopfile.language.items import HostPattern
@@ -41,13 +42,16 @@ class Gate(Record):
     def accept(self) -> None:
         """Hand the proxy sockets that listen on this process's, PID 1's, loopback."""
         listeners = [_listener(port) for port in (HTTP_PORT, SOCKS_PORT)]
-        rights = pack("2i", *(listener.fileno() for listener in listeners))
-        try:
-            self.channel.sendmsg([b"1"], [(SOL_SOCKET, SCM_RIGHTS, rights)])
-        except OSError:
-            raise CoopError(" ".join(self.notes()) or "the proxy has ended") from None
+        self.give([listener.fileno() for listener in listeners])
         for listener in listeners:
             listener.close()
+
+    def give(self, listeners: Sequence[int]) -> None:
+        """Hand the proxy two sockets that listen in the sandbox, for HTTP and for SOCKS."""
+        try:
+            self.channel.sendmsg([b"1"], [(SOL_SOCKET, SCM_RIGHTS, pack("2i", *listeners))])
+        except OSError:
+            raise CoopError(" ".join(self.notes()) or "the proxy has ended") from None
 
     def close(self) -> None:
         """Leave the proxy's end to the kernel, as the monitor."""
@@ -65,16 +69,16 @@ def _listener(port: int) -> socket:
     return made
 
 
-def start(allow: tuple[HostPattern, ...], log: str, landlock_abi: int) -> Gate:
+def start(allow: tuple[HostPattern, ...], log: str, landlock_abi: int, listed: str = "") -> Gate:
     """Fork the proxy, from a process that is in the host's namespaces yet.
 
-    ``log`` is the file for what is blocked, or empty.
+    ``log`` is the file for what is blocked, and ``listed`` says where the list was written; or empty.
     """
     channel, end = socketpair()
     pipe, pipe_end = os.pipe()
     monitor = os.getpid()
     if os.fork() == 0:
-        _main(Task(allow, log, landlock_abi, end.detach(), pipe_end, monitor))
+        _main(Task(allow, log, landlock_abi, end.detach(), pipe_end, monitor, listed))
     end.close()
     os.close(pipe_end)
     return Gate(channel, pipe)
@@ -89,6 +93,7 @@ class Task(Record):
     channel: int
     notes: int
     monitor: int
+    listed: str
 
 
 def _main(task: Task) -> NoReturn:

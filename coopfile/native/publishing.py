@@ -171,15 +171,19 @@ class Publication(Record):
         return CoopError(" ".join(self.notes()) or "the process that publishes ports has ended")
 
 
-def start(listeners: Sequence[Listener], landlock_abi: int) -> Publication:
-    """Fork the publisher, from a process that is in the host's namespaces yet; it has the listeners alone."""
+def start(listeners: Sequence[Listener], landlock_abi: int, maker: int = -1) -> Publication:
+    """Fork the publisher, from a process that is in the host's namespaces yet; it has the listeners alone.
+
+    ``maker`` is a connection to who makes sockets in the sandbox's network, as ``carrying.Maker`` asks
+    for them; without one PID 1 has to ``announce`` its namespaces.
+    """
     channel, end = socketpair()
     pipe, pipe_end = os.pipe()
     monitor = os.getpid()
     pid = os.fork()
     if pid == 0:
         ports = tuple((listener.socket.fileno(), listener.port) for listener in listeners)
-        _main(Task(ports, landlock_abi, end.detach(), pipe_end, monitor))
+        _main(Task(ports, landlock_abi, end.detach(), pipe_end, monitor, maker))
     for listener in listeners:
         listener.socket.close()
     end.close()
@@ -195,6 +199,7 @@ class Task(Record):
     channel: int
     notes: int
     monitor: int
+    maker: int
 
 
 def _main(task: Task) -> NoReturn:

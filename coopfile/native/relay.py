@@ -18,7 +18,7 @@ import time
 from coopfile.native import signals, syscalls, wire
 from coopfile.native.modes import Modes
 from coopfile.native.pty import SETTINGS, TCGETS, TIOCGWINSZ, TIOCSWINSZ, Wanted
-from coopfile.native.terminal import Saved, is_foreground
+from coopfile.native.terminal import Saved, Watch, is_foreground
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def attend(master: int, ended: int, forward: Callable[[int], None]) -> None:
     passed = {number for number in signals.FORWARDED if _signal.getsignal(number) != _signal.SIG_IGN}
     relay = Relay(ended=ended)
     try:
+        relay.be_watched()
         relay.connect(master)
         while (number := relay.wait()) != ENDED:
             if number in passed and number is not None:
@@ -91,6 +92,7 @@ class Relay:
         self._channel = channel
         self._master: int | None = None
         self._saved = Saved()
+        self._watch: Watch | None = None
         self._modes = Modes()
         self._input = self._output = b""
         self._foreground = self._vacant = self._is_to_end = False
@@ -106,6 +108,13 @@ class Relay:
         except BaseException:
             self.close()
             raise
+
+    def be_watched(self) -> None:
+        """Have another process give the terminal back if this one is killed, where no monitor does."""
+        try:
+            self._watch = Watch(self._saved)
+        except OSError:
+            pass  # no room for a process: the command counts
 
     def connect(self, master: int) -> None:
         """Begin to relay. ``master`` is our end of the terminal inside, which is not closed here.
@@ -157,6 +166,9 @@ class Relay:
             # Terminals answer questions that are drawn on them, as if it was typed. What asked is
             # gone, and whoever reads next must not take it for the caller's.
             self._saved.restore(discard=True)
+        if self._watch is not None:
+            self._watch.dismiss()
+            self._watch = None
         for stream in self._blocking:
             os.set_blocking(stream, True)
         for descriptor in self._opened:

@@ -32,6 +32,7 @@ _NEWADDR, _GETADDR = 20, 22
 _NEWROUTE, _GETROUTE = 24, 26
 
 _LINK_ADDRESS_MTU, _LINK_NAME, _LINK_INFO, _LINK_FAMILIES, _LINK_NAMESPACE = 4, 3, 18, 26, 28
+_LINK_STATE, _OPERATIONAL = 16, b"\6"  # IFLA_OPERSTATE, IF_OPER_UP
 _INFO_KIND, _INFO_DATA, _VETH_PEER = 1, 2, 1
 _INET_SETTINGS, _INET6_GENERATION = 1, 8
 _NO_LINK_LOCAL = 1  # IN6_ADDR_GEN_MODE_NONE
@@ -47,11 +48,12 @@ _NO_ROUTE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ESRCH)
 
 
 class Interface(Record):
-    """An interface: its number, how long a packet may be, and whether it forwards IPv4."""
+    """An interface: its number, how long a packet may be, whether it forwards IPv4, and whether it sends."""
 
     index: int
     mtu: int
     forwards: bool
+    sends: bool
 
 
 def _family(address: bytes) -> int:
@@ -139,7 +141,8 @@ def interface(channel: Channel, index: int) -> Interface:
     inet = attributes(attributes(found.get(_LINK_FAMILIES, b"")).get(int(AF_INET), b""))
     settings = inet.get(_INET_SETTINGS, b"")
     forwards = len(settings) >= 4 * FORWARDING and unpack_from("=I", settings, 4 * (FORWARDING - 1))[0]
-    return Interface(index, unpack_from("=I", found[_LINK_ADDRESS_MTU])[0], bool(forwards))
+    sends = found.get(_LINK_STATE) == _OPERATIONAL
+    return Interface(index, unpack_from("=I", found[_LINK_ADDRESS_MTU])[0], bool(forwards), sends)
 
 
 def networks(channel: Channel) -> Iterator[tuple[bytes, int]]:

@@ -58,7 +58,7 @@ def serve(task: Task) -> None:
     loop = Loop(
         lambda error: denials.note(f"a connection of the proxy failed: {type(error).__name__}: {error}")
     )
-    Server(loop, Policy(task.allow, networks.ranges), denials, most).listen(*listeners)
+    Server(loop, Policy(task.allow, networks.ranges, task.listed), denials, most).listen(*listeners)
     loop.watch(task.channel)
     loop.start(_end(loop, task.channel))
     loop.run()

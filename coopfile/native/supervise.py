@@ -119,6 +119,8 @@ def _answer(
             wire.send(connection, ("usage", *descendants.usage()))
         elif kind == "upper" and served.upper is not None:
             wire.send(connection, ("upper", inside.layers, inside.made), (served.upper,))
+        elif kind == "workspace":
+            _hand_over_workspace(connection)
         elif kind == "pause":
             _pause(connection)
         else:
@@ -128,6 +130,23 @@ def _answer(
     except (TypeError, ValueError, AttributeError) as error:
         wire.send(connection, ("refused", f"the session cannot do that: {error}", ""))
     return None
+
+
+def _hand_over_workspace(connection: socket) -> None:
+    """Send the workspace as it is mounted here, where this process stands, and what keeps it so.
+
+    A mount namespace that ends takes the mounts on its directories, guards among them, away from
+    whoever still has a descriptor of those. It does not end while somebody has one of it.
+    """
+    place = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        namespace = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            wire.send(connection, ("workspace",), (place, namespace))
+        finally:
+            os.close(namespace)
+    finally:
+        os.close(place)
 
 
 def _pause(connection: socket) -> None:
@@ -149,7 +168,7 @@ class Asked(Record):
     environment: tuple[tuple[str, str], ...]
     directory: str | None
     timeout: float | None
-    terminal: tuple[int, int] | None
+    terminal: tuple[int, int, bytes] | None
 
 
 class Supervisor:
@@ -304,9 +323,9 @@ def _streams(descriptors: list[int]) -> tuple[Any, ...]:
     return ()
 
 
-def _terminal(size: tuple[int, int]) -> tuple[int, tuple[Any, ...]]:
+def _terminal(wanted: tuple[int, int, bytes]) -> tuple[int, tuple[Any, ...]]:
     try:
-        master, slave = pty.open_pair(*size)
+        master, slave = pty.open_pair(*wanted)
     except OSError as error:
         raise CoopError(f"the sandbox cannot make a terminal: {error.strerror}") from None
     return master, tuple(pty.actions(slave))

@@ -276,6 +276,19 @@ def set_capabilities(kept: int) -> None:
     call("capset", _NUMBERS[MACHINE]["capset"], header, sets)  # effective, permitted, inheritable
 
 
+def capability_sets() -> tuple[int, int, int]:
+    """Return this thread's capabilities, a bit each: inheritable, permitted, effective."""
+    lines = dict(line.split(b":", 1) for line in read_file("/proc/thread-self/status").splitlines())
+    return int(lines[b"CapInh"], 16), int(lines[b"CapPrm"], 16), int(lines[b"CapEff"], 16)
+
+
+def set_capability_sets(inheritable: int, permitted: int, effective: int) -> None:
+    """Set this thread's capabilities, as ``capability_sets`` returns them: capset(2)."""
+    sets = (effective, permitted, inheritable)
+    halves = [half >> shift & 0xFFFFFFFF for shift in (0, 32) for half in sets]
+    call("capset", _NUMBERS[MACHINE]["capset"], pack("II", 0x20080522, 0), pack("6I", *halves))
+
+
 def read_file(path: str) -> bytes:
     """Read a small file of the kernel's, whose size its status does not tell."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -74,6 +74,51 @@ class Saved:
                 continue
 
 
+class Watch:
+    """A process that puts terminals back if the one that made it raw, this one, is killed."""
+
+    def __init__(self, saved: Saved) -> None:
+        """Start it. Raises OSError where there is no room for another process."""
+        reading, self._writing = os.pipe()
+        try:
+            self._pid = os.fork()
+        except OSError:
+            os.close(reading)
+            os.close(self._writing)
+            raise
+        if self._pid == 0:
+            try:
+                _stand_by(reading, saved)
+            finally:
+                os._exit(0)
+        os.close(reading)
+
+    def dismiss(self) -> None:
+        """Let it end: the terminals are as they were."""
+        try:
+            os.write(self._writing, b".")
+        except BrokenPipeError:
+            pass  # somebody has killed it
+        os.close(self._writing)
+        try:
+            os.waitpid(self._pid, 0)
+        except ChildProcessError:
+            pass
+
+
+def _stand_by(reading: int, saved: Saved) -> None:
+    """Wait until the other end of a pipe is closed, and do what that process would have done."""
+    from coopfile.native import syscalls, title
+
+    # What else is open would last as long as this process does: a terminal inside, or a command.
+    syscalls.close_but((0, 1, 2, reading))
+    os.setsid()  # a signal to the whole job is not for this one, and no terminal stops it
+    os.chdir("/")
+    title.take("coop: terminal")
+    if not os.read(reading, 1):
+        saved.take_back()
+
+
 def is_foreground(stream: int) -> bool:
     """Tell whether this process may change a terminal: it is its job's, or that of no job. Raises OSError."""
     try:

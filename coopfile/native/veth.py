@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import time
 from _socket import (
     AF_INET,
     AF_INET6,
@@ -35,6 +36,8 @@ from coopfile.plan.endpoints import DNS, NAMESERVER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from coopfile.native.nftables import Rule
 
 INTERFACE = "eth0"
@@ -48,6 +51,7 @@ _TRIES = 500
 _NOBODY = {4: "192.0.0.8", 16: "2001:2::1"}
 _HTTPS, _ARRIVED = 443, 1  # ports there
 _PROBE = 2.0  # seconds
+_LOOK = 0.001  # seconds between two looks at what the kernel has done
 
 _NAMESERVER = inet_pton(AF_INET, NAMESERVER)
 _LOOPBACK = inet_pton(AF_INET, "127.0.0.1")
@@ -238,6 +242,8 @@ class Pair:
         syscalls.setns(namespace, syscalls.CLONE_NEWNET)
         try:
             self._connect_inside()
+            _settle(self._channel, [outside for outside, _ in self._ends])
+            _wait(lambda: rtnetlink.interface(self._channel, self._index).sends)
             return all(_passes(len(outside)) for outside, _ in self._ends if self._has_route(outside))
         finally:
             syscalls.setns(own, syscalls.CLONE_NEWNET)
@@ -248,6 +254,7 @@ class Pair:
         messages = _configured(if_nametoindex(INTERFACE), [inside for _, inside in self._ends])
         messages += [rtnetlink.add_default_route(outside) for outside, _ in self._ends]
         channel.request(messages)
+        _settle(channel, [inside for _, inside in self._ends])
         channel.close()
 
     def _has_route(self, outside: bytes) -> bool:
@@ -355,6 +362,24 @@ def _configured(index: int, addresses: list[bytes]) -> list[Message]:
     messages = [rtnetlink.without_link_local(index)] if len(addresses) > 1 else []
     messages += [rtnetlink.add_address(index, address, 8 * len(address) - 1) for address in addresses]
     return [*messages, rtnetlink.raise_link(index)]
+
+
+def _settle(channel: Channel, addresses: list[bytes]) -> None:
+    """Wait until a namespace takes in what is sent to its new addresses."""
+    ends = [(0, 8 * len(address)) for address in addresses]
+    _wait(lambda: [rtnetlink.route(channel, address) for address in addresses] == ends)
+
+
+def _wait(settled: Callable[[], bool]) -> None:
+    """Wait until the kernel's workers have done what they have been left: a moment, with others' work before.
+
+    They have the host's end send (net/core/link_watch.c) and IPv6 addresses receive (addrconf_dad_work).
+    Until then answers to ARP and neighbour discovery are lost, and asked for again after a second only.
+    Where that takes longer, the probe will show.
+    """
+    deadline = time.monotonic() + _PROBE
+    while not settled() and time.monotonic() < deadline:
+        time.sleep(_LOOK)
 
 
 def _passes(size: int) -> bool:

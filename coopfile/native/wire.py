@@ -157,7 +157,7 @@ def command(
     environment: tuple[tuple[str, str], ...],
     directory: str | None,
     timeout: float | None,
-    terminal: tuple[int, int] | None = None,
+    terminal: tuple[int, int, bytes] | None = None,
     plan: str | None = None,
 ) -> tuple[Any, ...]:
     """Return the request for a command, as ``ask`` takes it: ``model.Command``, and a plan's digest."""

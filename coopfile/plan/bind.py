@@ -76,7 +76,8 @@ class Launch(Record):
     and no path of ``mounts`` leads there.
     ``inherited`` are (variable, the host's variable) for values that come from the
     host's environment: they may be secret, and must not be written down. Without
-    ``PATH`` in ``environment`` the image's own counts. ``allow`` is for the network ``proxy``.
+    ``PATH`` in ``environment`` the image's own counts. ``allow`` is for the network ``proxy``, and
+    ``listed`` says where that was written, as a sandbox may know it, if that is known.
     ``publish`` are ports of a network of its own.
     """
 
@@ -98,6 +99,7 @@ class Launch(Record):
     skipped: tuple[str, ...] = ()
     allow: tuple[HostPattern, ...] = ()
     publish: tuple[PublishedPort, ...] = ()
+    listed: str = ""
 
 
 def bind(plan: Plan, host: Host, argv: tuple[str, ...], *, timeout: int | None = None) -> Launch:

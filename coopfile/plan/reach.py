@@ -28,8 +28,3 @@ def allowing(allow: Iterable[HostPattern], host: str, port: int) -> HostPattern 
     """Return the pattern that allows a host, written as the language writes it, on a port; None for none."""
     wanted = HostPattern(host, port=port)
     return next((pattern for pattern in allow if pattern.covers(wanted)), None)
-
-
-def log_path(state: str, session: str) -> str:
-    """Return the file of what was blocked, of a session by its id; ``state`` is coop's directory for such."""
-    return f"{state}/denials/{session}.jsonl"

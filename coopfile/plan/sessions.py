@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 DEFAULT = "default"  # the name of the session that has none
 NAME_RULE = "a name has 1 to 64 letters, digits, dots, hyphens and underscores, and begins with no . or -"
 
+_OWN, _OWN_DIGITS = "python", 8  # what begins and ends the name of a session that a program has for itself
 _HASH = 10  # bytes
 _SLUG = 32  # characters
 _LONGEST = 200  # bytes of a name; a file system takes 255
@@ -74,6 +75,23 @@ def is_name(text: str) -> bool:
     )
 
 
+def own_name(process: int, token: str) -> str:
+    """Return the name of a session that a process has for itself; ``token`` has 8 hexadecimal digits."""
+    return f"{_OWN}-{process}-{token}"
+
+
+def is_own_name(name: str) -> bool:
+    """Tell whether a name is one of ``own_name``, which nobody else may give."""
+    first, *rest = name.split("-")
+    return (
+        first == _OWN
+        and len(rest) == 2
+        and rest[0].isdecimal()
+        and len(rest[1]) == _OWN_DIGITS
+        and not rest[1].strip("0123456789abcdef")
+    )
+
+
 def place(data: str, root: str, access: Access | None, name: str = DEFAULT) -> str:
     """Return the directory of a session, whether there is one or not; ``data`` is coop's, a real path."""
     return f"{data}/sessions/{session_id(root, access, name)}"
@@ -118,6 +136,11 @@ def flat(path: str) -> str:
     name = path.replace("%", "%25").replace("/", "%2F")
     name = name if name.strip(".") else name.replace(".", "%2E")
     return name if len(name.encode("utf-8", "surrogateescape")) <= _LONGEST else f"%%{_digest(path)}"
+
+
+def log_path(state: str, session: str) -> str:
+    """Return the file of what was blocked, of a session by its id; ``state`` is coop's directory for such."""
+    return f"{state}/denials/{session}.jsonl"
 
 
 def _who(access: Access | None) -> tuple[str, ...]:

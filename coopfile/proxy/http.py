@@ -6,6 +6,7 @@ smuggled. Each connection has one request.
 
 from __future__ import annotations
 
+from coopfile.plan.reach import HTTP_PORT
 from coopfile.proxy.names import BadNameError, authority
 from coopfile.record import Record
 
@@ -33,13 +34,19 @@ _OF_THE_CONNECTION = frozenset(
 )
 _REASONS = {
     400: "Bad Request",
-    403: "Blocked by network.allow in the Coopfile",
-    408: "Request Timeout",
+    403: "Blocked",
     411: "Length Required",
     431: "Request Header Fields Too Large",
     502: "Bad Gateway",
-    504: "Gateway Timeout",
 }
+# Types of RFC 9209, 2.3.
+_ERRORS = {
+    **dict.fromkeys((400, 411, 431), "http_request_error"),
+    403: "http_request_denied",
+    502: "destination_unavailable",
+}
+_OWN = [[f"{name}:{HTTP_PORT}".encode()] for name in ("127.0.0.1", "localhost")]
+_MOST_REASON = 300  # characters
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
@@ -106,14 +113,45 @@ def _split(head: bytes) -> tuple[bytes, bytes, bytes, list[tuple[bytes, bytes]]]
     return method, target, version, [_field(line) for line in lines[1:]]
 
 
-def answer(status: int, text: str) -> bytes:
-    """Return a whole answer that says why there is no other."""
+def answer(status: int, text: str, reason: str = "") -> bytes:
+    """Return a whole answer that says why there is no other.
+
+    Of an answer to CONNECT programs show the status line at most: it has the ``reason``. For those that
+    understand it there is a Proxy-Status, as of RFC 9209.
+    """
+    said = _printable(text)
     body = f"coop: {text}\n".encode("ascii", "backslashreplace")
+    details = said.replace("\\", "\\\\").replace('"', '\\"')
     head = (
-        f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: text/plain\r\n"
+        f"HTTP/1.1 {status} {_printable(reason)[:_MOST_REASON] or _REASONS[status]}\r\n"
+        f'Proxy-Status: coop; error={_ERRORS[status]}; details="{details}"\r\n'
+        f"Content-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def page(text: str) -> bytes:
+    """Return an answer to a question for the proxy itself."""
+    body = text.encode("utf-8", "backslashreplace")
+    head = (
+        "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nCache-Control: no-store\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + body
+
+
+def is_for_proxy(head: bytes) -> bool:
+    """Tell whether somebody asks the proxy itself, by its own name: `curl http://127.0.0.1:3128/`.
+
+    Raises RefusedError.
+    """
+    if not head.startswith(b"GET / HTTP/1."):
+        return False
+    return [value for name, value in _split(head)[3] if name == b"host"] in _OWN
+
+
+def _printable(text: str) -> str:
+    return "".join(char if " " <= char <= "~" else "?" for char in text)
 
 
 def _tunnel(target: bytes, fields: list[tuple[bytes, bytes]]) -> Request:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     Ranges = tuple[tuple[bytes, bytes], ...]
 
-_SHOWN = 20  # items of the list that an answer names
+_SHOWN, _SHOWN_SHORT = 20, 6  # items of the list that an answer names
+_NAMED = "in proxy mode TLS has to name the host that the connection is for"
 HTTPS = 443
 # The host itself, whoever asks, and what is no single host: not even by being listed.
 _NEVER = {
@@ -28,7 +29,14 @@ _NEVER = {
 
 
 class BlockedError(Exception):
-    """A connection that the plan does not allow; the text says why, and what would help."""
+    """A connection that the plan does not allow; the text says why, and what would help.
+
+    ``short`` is the same in a line that programs show when they show nothing else.
+    """
+
+    def __init__(self, text: str, short: str = "") -> None:
+        super().__init__(text)
+        self.short = short or text
 
 
 class UnreachableError(Exception):
@@ -43,11 +51,19 @@ class Place(Record):
 
 
 class Policy:
-    """``local`` returns first and last of the ranges that are not the internet, of IPv4 and of IPv6."""
+    """``local`` returns first and last of the ranges that are not the internet, of IPv4 and of IPv6.
 
-    def __init__(self, allow: tuple[HostPattern, ...], local: Callable[[], tuple[Ranges, Ranges]]) -> None:
+    ``listed`` says where the list was written, empty if that is not known.
+    """
+
+    def __init__(
+        self, allow: tuple[HostPattern, ...], local: Callable[[], tuple[Ranges, Ranges]], listed: str = ""
+    ) -> None:
         self._allow = allow
         self._local = local
+        self.rule = f"network.allow in {listed}" if listed else "network.allow of the plan"
+        if not allow:
+            self.rule = "network.allow, which names no host"
         families = ((4, AF_INET), (16, AF_INET6))
         self._never = {
             size: tuple((inet_pton(family, first), inet_pton(family, last)) for first, last in _NEVER[size])
@@ -59,8 +75,9 @@ class Policy:
         if allowing(self._allow, host, port) is None:
             shown = show(host, port)
             raise BlockedError(
-                f"{shown} is blocked by network.allow in the Coopfile; allowed: {self._listed()}. "
-                f"Outside of the sandbox, `coop why connect {shown}` tells what would allow it."
+                f"{shown} is blocked by {self.rule}; allowed: {self.listed()}. "
+                f"Outside of the sandbox, `coop why connect {shown}` tells what would allow it.",
+                f"Blocked by {self.rule}; allowed: {self.listed(_SHOWN_SHORT)}",
             )
 
     def look_up(self, host: str, port: int) -> list[Place]:
@@ -90,19 +107,20 @@ class Policy:
         shown = show(host, port)
         if hello.hidden:
             raise BlockedError(
-                f"{shown} is blocked: the TLS hello hides the server's name (ECH), which the client can leave"
+                f"{shown} is blocked: the TLS hello hides the server's name (ECH), which the client can "
+                f"leave out; {_NAMED}"
             )
         literal = packed(host) is not None
         if hello.server_name is None:
             if literal:
                 return
-            raise BlockedError(f"{shown} is blocked: the TLS hello names no server (SNI)")
+            raise BlockedError(f"{shown} is blocked: the TLS hello names no server (SNI); {_NAMED}")
         try:
             name = canonical(hello.server_name)
         except BadNameError:
-            raise BlockedError(f"{shown} is blocked: the TLS hello names no host") from None
+            raise BlockedError(f"{shown} is blocked: the TLS hello names no host; {_NAMED}") from None
         if name != host and not (literal and allowing(self._allow, name, port)):
-            raise BlockedError(f"{shown} is blocked: the TLS hello asks for {name}")
+            raise BlockedError(f"{shown} is blocked: the TLS hello asks for {name}; {_NAMED}")
 
     @staticmethod
     def check_plain(host: str, port: int) -> None:
@@ -131,13 +149,14 @@ class Policy:
             return f"{is_here}which is no address of another machine; the sandbox's own need no proxy"
         item = f"[{plain}]" if ":" in plain else plain
         return (
-            f"{is_here}which is local to this machine, its network or its cloud; "
-            f'"{item}" in network.allow would allow the address'
+            f"{is_here}which is local to this machine, its network or its cloud; names of {self.rule} lead "
+            f'to the internet alone, and "{item}" in the list would allow the address'
         )
 
-    def _listed(self) -> str:
-        more = len(self._allow) - _SHOWN
-        listed = ", ".join(map(str, self._allow[:_SHOWN])) or "nothing"
+    def listed(self, most: int = _SHOWN) -> str:
+        """Return the list, or the beginning of it, for people and programs."""
+        more = len(self._allow) - most
+        listed = ", ".join(map(str, self._allow[:most])) or "nothing"
         return f"{listed} and {more} more" if more > 0 else listed
 
 

@@ -41,13 +41,20 @@ class _Pair:
 class Publisher:
     """Carries connections, never more than ``most`` at once; ``note`` takes what there is to tell.
 
-    Whoever accepts them is outside, and sockets that this process makes are inside.
+    Whoever accepts them is outside, and sockets that ``make`` makes, of a family, are inside.
     """
 
-    def __init__(self, loop: Loop, most: int, note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        most: int,
+        note: Callable[[str], None],
+        make: Callable[[int], socket] = socket,
+    ) -> None:
         self._loop = loop
         self._most = most
         self._note = note
+        self._make = make
         self._count = 0
         self._pairs: dict[_Pair, None] = {}
         self._listeners: list[socket] = []
@@ -127,7 +134,8 @@ class Publisher:
         self._reached.setdefault(port, False)
         for family, address in _PLACES:
             try:
-                found = await connect(self._loop, family, (address, port), time.monotonic() + _CONNECT)
+                deadline = time.monotonic() + _CONNECT
+                found = await connect(self._loop, family, (address, port), deadline, self._make)
             except (OSError, LateError):
                 continue
             self._reached[port] = True

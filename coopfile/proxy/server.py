@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 _REQUEST = 30.0  # for a whole request, and for a whole TLS hello
 _LOOK_UP = 30.0
 _CONNECT = 20.0  # for each address
-_IDLE = 3600.0  # of a connection in both directions
+_IDLE = 3600.0  # of a tunnel, in both directions
+_ANSWER = 300.0  # the same of one request, to whose answer a server may forget to put an end
+_SPARE = 60.0  # the same of what makes room for others
 _FULL = 0.05
 
 _EVICTED = 64  # connections at a time
+_ROOMY = 128  # connections that may have as much of the kernel's memory as it likes
 _RESOLVERS = 16  # threads
 
 
@@ -40,6 +43,7 @@ class Server:
         self._count = 0
         # Those that have not said yet what they want, the oldest first.
         self._undecided: dict[Stream, None] = {}
+        self._tunnels: set[Tunnel] = set()
         self._resolvers = Workers(loop, policy.look_up, _RESOLVERS)
 
     def listen(self, http_listener: socket, socks_listener: socket) -> None:
@@ -52,9 +56,7 @@ class Server:
     async def _accept(self, listener: socket, speak: Callable[[Stream], Awaitable[None]]) -> None:
         while True:
             while self._count >= self._most:
-                # Who dawdles must not keep others out.
-                for stream in list(self._undecided)[:_EVICTED]:
-                    stream.abort()
+                self._make_room()
                 await self._loop.pause(_FULL)
             try:
                 descriptor, _ = listener._accept()  # type: ignore[attr-defined]
@@ -66,12 +68,26 @@ class Server:
                 self._count += 1
                 self._loop.start(self._serve(socket(fileno=descriptor), speak))
 
+    def _make_room(self) -> None:
+        """End connections of those who dawdle; they must not keep others out."""
+        for stream in list(self._undecided)[:_EVICTED]:
+            stream.abort()
+        if not self._undecided:
+            before = time.monotonic() - _SPARE
+            idle = sorted(
+                (tunnel.moved, id(tunnel), tunnel) for tunnel in self._tunnels if tunnel.moved < before
+            )
+            for _, _, tunnel in idle[:_EVICTED]:
+                tunnel.abort()
+
     async def _serve(self, connection: socket, speak: Callable[[Stream], Awaitable[None]]) -> None:
         try:
             stream = Stream(self._loop, connection)
             self._undecided[stream] = None
             try:
                 stream.prompt()
+                if self._count > _ROOMY:
+                    stream.be_modest()
                 await speak(stream)
             finally:
                 self._undecided.pop(stream, None)
@@ -86,6 +102,9 @@ class Server:
         try:
             if head is None:
                 raise http.RefusedError(431, "the head of the request is too long")
+            if http.is_for_proxy(head):
+                await client.farewell(http.page(self._about()))
+                return
             request = http.parse(head)
             server = await self._reach(client, request.host, request.port, plain=bool(request.head))
         except http.RefusedError as error:
@@ -93,7 +112,7 @@ class Server:
             await client.farewell(http.answer(error.status, str(error)))
             return
         except BlockedError as error:
-            await client.farewell(http.answer(403, str(error)))
+            await client.farewell(http.answer(403, str(error), error.short))
             return
         except UnreachableError as error:
             await client.farewell(http.answer(502, str(error)))
@@ -106,6 +125,16 @@ class Server:
                 await self._tunnel(client, server, request.host, request.port)
         finally:
             server.close()
+
+    def _about(self) -> str:
+        """Return what the proxy tells the sandbox of itself: SOCKS and TLS have no room for reasons."""
+        lines = [
+            "This is the proxy of a coop sandbox: its only way out, over HTTP here and SOCKS 5 beside it.",
+            f"Allowed by {self._policy.rule}: {self._policy.listed()}",
+            "Blocked last:",
+            *(f"{denial.time}  {denial.text}" for denial in self._denials.recent),
+        ]
+        return "\n".join(lines if self._denials.recent else [*lines[:2], "Nothing was blocked."]) + "\n"
 
     async def _socks(self, client: Stream) -> None:
         deadline = time.monotonic() + _REQUEST
@@ -155,7 +184,8 @@ class Server:
         reason = ""
         for place in places:
             try:
-                return await connect(self._loop, place.family, place.address, time.monotonic() + _CONNECT)
+                deadline, modest = time.monotonic() + _CONNECT, self._count > _ROOMY
+                return await connect(self._loop, place.family, place.address, deadline, modest=modest)
             except LateError:
                 reason = "no answer came in time"
             except OSError as error:
@@ -164,21 +194,28 @@ class Server:
 
     async def _forward(self, client: Stream, server: Stream, request: http.Request) -> None:
         """Pass one request on, and what is answered."""
-        tunnel = Tunnel(client, server, _IDLE)
-        self._loop.start(tunnel.back())
+        tunnel = self._begin(Tunnel(client, server, _ANSWER))
         try:
-            await server.send(request.head, time.monotonic() + _IDLE)
+            await server.send(request.head, time.monotonic() + _ANSWER)
             await tunnel.carry(client, server, request.length)
         except (EndedError, LateError):
             tunnel.abort()
         finally:
-            await self._loop.happens(tunnel.ended, NEVER)
+            await self._end(tunnel)
         await client.farewell()
+
+    def _begin(self, tunnel: Tunnel) -> Tunnel:
+        self._tunnels.add(tunnel)
+        self._loop.start(tunnel.back())
+        return tunnel
+
+    async def _end(self, tunnel: Tunnel) -> None:
+        await self._loop.happens(tunnel.ended, NEVER)
+        self._tunnels.discard(tunnel)
 
     async def _tunnel(self, client: Stream, server: Stream, host: str, port: int) -> None:
         """Carry both directions, when the beginning agrees with where they lead."""
-        tunnel = Tunnel(client, server, _IDLE)
-        self._loop.start(tunnel.back())
+        tunnel = self._begin(Tunnel(client, server, _ANSWER if port == http.PORT else _IDLE))
         try:
             length = await self._pass_start(tunnel, host, port)
             await tunnel.carry(client, server, length)
@@ -195,7 +232,7 @@ class Server:
         except (EndedError, LateError):
             tunnel.abort()
         finally:
-            await self._loop.happens(tunnel.ended, NEVER)
+            await self._end(tunnel)
 
     async def _pass_start(self, tunnel: Tunnel, host: str, port: int) -> int:
         """Look at what the client sends first; return how many bytes may follow, -1 for all that come.

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from _socket import IPPROTO_TCP, SHUT_RDWR, SHUT_WR, SO_ERROR, SO_LINGER, SOL_SOCKET, TCP_NODELAY, socket
+from _socket import (
+    IPPROTO_TCP,
+    SHUT_RDWR,
+    SHUT_WR,
+    SO_ERROR,
+    SO_LINGER,
+    SO_RCVBUF,
+    SO_SNDBUF,
+    SOL_SOCKET,
+    TCP_NODELAY,
+    socket,
+)
 from _struct import pack
 from errno import EINPROGRESS
 
@@ -13,12 +24,14 @@ from coopfile.proxy.loop import Event, LateError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from coopfile.proxy.loop import Loop
 
 PIECE = 64 * 1024  # bytes
 _TURN = 16  # pieces that one connection may move before others do
+_MODEST = 32 * 1024  # bytes that the kernel keeps of one direction of a connection among very many
 _AT_ONCE = pack("2i", 1, 0)  # struct linger: without a farewell, socket(7)
 _FAREWELL = 2.0  # seconds, and ...
 _MOST_UNREAD = 1 << 20  # ... bytes, to let an answer arrive before the end
@@ -126,6 +139,10 @@ class Stream:
         """Send small pieces at once, as programs on both sides expect of their own connections."""
         self._socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
 
+    def be_modest(self) -> None:
+        """Have the kernel keep little of what comes and goes: by itself it takes megabytes: tcp(7)."""
+        _limit_buffers(self._socket)
+
     def close(self) -> None:
         """Close the socket; nobody waits for it any more."""
         self._socket.close()
@@ -149,9 +166,27 @@ class Stream:
             pass  # it has ended already
 
 
-async def connect(loop: Loop, family: int, address: tuple[Any, ...], deadline: float) -> Stream:
-    """Connect to an address. Raises OSError, LateError."""
-    connection = socket(family)
+def _limit_buffers(connection: socket) -> None:
+    for option in (SO_RCVBUF, SO_SNDBUF):
+        connection.setsockopt(SOL_SOCKET, option, _MODEST)
+
+
+async def connect(
+    loop: Loop,
+    family: int,
+    address: tuple[Any, ...],
+    deadline: float,
+    make: Callable[[int], socket] = socket,
+    *,
+    modest: bool = False,
+) -> Stream:
+    """Connect to an address with a socket that ``make`` makes; ``modest``: as in ``be_modest``.
+
+    Raises OSError, LateError.
+    """
+    connection = make(family)
+    if modest:
+        _limit_buffers(connection)
     connection.setblocking(False)
     code = connection.connect_ex(address)
     stream = Stream(loop, connection)
@@ -179,7 +214,8 @@ class Tunnel:
         """Happens when ``start``, the first bytes from the server, tells what it is going to do."""
         self.start = b""
         self._idle = idle
-        self._moved = time.monotonic()
+        self.moved = time.monotonic()
+        """When something was carried last."""
 
     async def carry(self, source: Stream, target: Stream, most: int = -1) -> None:
         """Carry what comes, or ``most`` bytes of it, until the source has ended.
@@ -234,12 +270,12 @@ class Tunnel:
             try:
                 piece = await source.receive(time.monotonic() + self._idle)
             except LateError:
-                if time.monotonic() - self._moved >= self._idle:
+                if time.monotonic() - self.moved >= self._idle:
                     raise
             else:
-                self._moved = time.monotonic()
+                self.moved = time.monotonic()
                 return piece
 
     async def _send(self, target: Stream, piece: bytes | memoryview) -> None:
         await target.send(piece, time.monotonic() + self._idle)
-        self._moved = time.monotonic()
+        self.moved = time.monotonic()

@@ -12,10 +12,12 @@ from coopfile.plan.bind import Mount, Weakening, bind, fences, inside, parents
 from coopfile.plan.canonical import digest
 from coopfile.plan.hosttools import SCRATCH
 from coopfile.plan.promises import thrown_away, unkept
+from coopfile.plan.reach import VARIABLES
 from coopfile.plan.sessions import slug
 from coopfile.record import Record
 from coopfile.render.facts import DIRECTORY, LINK
 from coopfile.render.images import on_engine, reference
+from coopfile.render.networks import is_served, refuse_network, shown_interfaces, unpublished, wider_network
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,6 +61,8 @@ class Container(Record):
     sandbox more than the plan: they may be shown to people, but nothing with holes may
     be run. ``skipped`` says which of the plan's paths and variables this host does not have.
     ``writable`` is for a root file system whose changes are to be committed.
+    ``served`` says that coop listens in its network, or leads connections into it, and ``joined`` is then
+    the container whose network it shares: see ``Neighbour``.
     """
 
     engine: Engine
@@ -87,6 +91,8 @@ class Container(Record):
     weakenings: tuple[Weakening, ...]
     skipped: tuple[str, ...]
     writable: bool = False
+    served: bool = False
+    joined: str = ""
 
 
 class Request(Record):
@@ -96,6 +102,7 @@ class Request(Record):
     whose container it is; ``terminal`` asks for a TTY. ``held`` says that whoever runs
     it holds the places of protected paths that do not exist, where they could be made.
     ``session`` is the id of the session that the container is, which names it instead of the token.
+    Such a one also starts what ``Container.served`` takes.
     """
 
     argv: tuple[str, ...] = ()
@@ -115,6 +122,8 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
     assert engine is not None
     refuse(plan, facts.system, engine)
     launch, identities, weakened = identify(plan, facts.host, engine, request.argv, system=facts.system)
+    if plan.network.mode == "proxy":
+        launch = launch.replace(environment={**VARIABLES, **launch.environment})
     if not launch.argv[0]:
         raise CoopError("the name of the program is empty")
     mounts, skipped = _mounts(launch, facts)
@@ -130,6 +139,8 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
         else []
     )
     runtime = plan.sandbox.runtime or engine.runtime
+    refuse_network(plan, engine, runtime, held=request.held)
+    served = request.held and is_served(plan, engine, runtime)
     limits = _held(engine, runtime)
     writable = bool(request.session) and plan.session.commit != "never" and plan.base.image is not None
     if writable:
@@ -166,11 +177,12 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
             *_unmasked(engine, runtime, launch.uid),
             *(item for item in unkept(plan) if not (writable and item.key == "session.commit")),
             *(() if request.session else thrown_away(plan)),
-            *_unpublished(plan),
+            *(shown_interfaces(identities) if served else unpublished(plan)),
             *(_uncounted() if writable else ()),
         ),
         skipped=(*launch.skipped, *skipped),
         writable=writable,
+        served=served,
     )
 
 
@@ -188,19 +200,14 @@ def _uncounted() -> tuple[Weakening, ...]:
     return (Weakening("limits.tmp", text, 'session.commit = "never"'),)
 
 
-def _unpublished(plan: Plan) -> tuple[Weakening, ...]:
-    """Return what is asked for of ports that no engine gives: it publishes those of a network of its own."""
-    if plan.network.mode != "none" or not plan.network.publish:
-        return ()
-    ports = ", ".join(str(port) for port in plan.network.publish)
-    return (Weakening("network.publish", f"{ports}: not offered on the host", 'network.mode = "veth"'),)
-
-
 def refuse(plan: Plan, system: str, engine: Engine) -> None:
     """Raise CoopError for what an engine on a system cannot do, or only by giving more than the plan."""
-    if plan.network.mode == "proxy":
-        others = '"none"' if engine.name == "apple" else '"none" or "host"'
-        raise CoopError('network.mode = "proxy" is not there yet', f"use {others}")
+    if plan.network.mode == "proxy" and (engine.name == "apple" or system != "linux"):
+        raise CoopError(
+            'network.mode = "proxy" cannot be had: the containers are in a machine of their own, in whose '
+            "networks coop's proxy cannot listen",
+            'use "none"',
+        )
     if plan.base.image is None and system != "linux":
         raise CoopError(
             f"base.image is not set, and the tools of a {system} host do not run in a container",
@@ -217,14 +224,6 @@ def refuse(plan: Plan, system: str, engine: Engine) -> None:
             'network.mode = "host" cannot be had: each of Apple\'s containers is a machine of its own',
             'use "none", or another back end',
         )
-
-
-def wider_network(plan: Plan, engine: Engine) -> list[Weakening]:
-    """Return how an engine's own network gives more than the plan's ``veth``."""
-    if plan.network.mode != "veth":
-        return []
-    text = f"{engine.name}'s own network also reaches this machine, its neighbours and metadata services"
-    return [Weakening("network.mode", text, 'network.mode = "none"')]
 
 
 def identify(

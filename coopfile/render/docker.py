@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from coopfile.plan.bind import Mount
     from coopfile.render.container import Container
     from coopfile.render.facts import Engine
+    from coopfile.render.networks import Neighbour
 
 Argv = tuple[str, ...]
 
@@ -48,6 +49,25 @@ def run(container: Container) -> Argv:
 def create(container: Container) -> Argv:
     """Return the argv that makes the container and prints its id; ``start`` runs it."""
     return (*_program(container), "create", *_options(container), container.image, *container.argv)
+
+
+def neighbour(made: Neighbour) -> Argv:
+    """Return the argv that starts a container for another's network, and prints its id."""
+    engine = made.engine
+    argv = [*_called(engine, made.runtime), "run", "--detach", "--name", _checked(made.name)]
+    argv += ["--pull", "never", "--hostname", HOSTNAME]
+    for name, value in made.labels:
+        argv += ["--label", f"{name}={value}"]
+    if made.runtime is not None and engine.name == "docker":
+        argv += ["--runtime", made.runtime]
+    argv += _confined(engine, made.user, made.identities)
+    argv += ["--network", "none", *_nameless(engine)]
+    argv += [] if made.lowest is None else ["--sysctl", f"net.ipv4.ip_unprivileged_port_start={made.lowest}"]
+    argv += _core(engine)
+    argv += [] if made.memory is None else ["--memory", f"{made.memory}b"]
+    for mount in made.mounts:
+        argv += ["--mount", _bind(mount)]
+    return (*argv, "--workdir", "/", "--entrypoint", "", made.image, *made.argv)
 
 
 def keep(container: Container) -> Argv:
@@ -155,7 +175,8 @@ def _checked(name: str) -> str:
 def _options(container: Container) -> list[str]:
     """Return the options of ``run`` and ``create``."""
     engine = container.engine
-    argv = ["--name", container.name, "--interactive", "--pull", "never", "--hostname", HOSTNAME]
+    argv = ["--name", container.name, "--interactive", "--pull", "never"]
+    argv += [] if container.joined and engine.name == "docker" else ["--hostname", HOSTNAME]
     for name, value in container.labels:
         argv += ["--label", f"{name}={value}"]
     if container.terminal:
@@ -165,22 +186,8 @@ def _options(container: Container) -> list[str]:
         argv += ["--init-path", engine.init_path] if engine.init_path else []
     if container.runtime is not None and engine.name == "docker":
         argv += ["--runtime", container.runtime]
-    argv += ["--user", container.user]
-    if container.identities is not None:
-        argv += ["--userns", container.identities]
-    argv += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
-    if engine.selinux:
-        argv += ["--security-opt", "label=disable"]
-    argv += [] if container.writable else ["--read-only"]
-    argv += ["--ipc", "private", "--log-driver", "none"]
-    argv.append("--no-healthcheck")
-    if engine.name == "podman":
-        argv += ["--read-only-tmpfs=false", "--http-proxy=false", "--image-volume", "ignore"]
-        argv += ["--security-opt", "mask=" + ":".join(f"/proc/{name}" for name in PROC_MASKED)]
-    argv += ["--network", "bridge" if container.network == "veth" else container.network]
-    if container.network == "none" and engine.name == "docker":
-        # Docker would write down the host's name servers and domains; Podman takes no such option here.
-        argv += ["--dns", "0.0.0.0", "--dns-search", "."]
+    argv += _confined(engine, container.user, container.identities, writable=container.writable)
+    argv += _network(container)
     for port in container.publish:
         argv += ["--publish", str(port)]
     argv += _limits(container)
@@ -196,14 +203,43 @@ def _options(container: Container) -> list[str]:
     return [*argv, "--entrypoint", ""]
 
 
+def _confined(engine: Engine, user: str, identities: str | None, *, writable: bool = False) -> list[str]:
+    """Return the options by which a container is somebody who may do nothing."""
+    argv = ["--user", user]
+    if identities is not None:
+        argv += ["--userns", identities]
+    argv += ["--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+    if engine.selinux:
+        argv += ["--security-opt", "label=disable"]
+    argv += [] if writable else ["--read-only"]
+    argv += ["--ipc", "private", "--log-driver", "none"]
+    argv.append("--no-healthcheck")
+    if engine.name == "podman":
+        argv += ["--read-only-tmpfs=false", "--http-proxy=false", "--image-volume", "ignore"]
+        argv += ["--security-opt", "mask=" + ":".join(f"/proc/{name}" for name in PROC_MASKED)]
+    return argv
+
+
+def _network(container: Container) -> list[str]:
+    if container.joined:
+        return ["--network", f"container:{_checked(container.joined)}"]
+    if container.network == "proxy":
+        raise CoopError('network.mode = "proxy": there is no network that the proxy serves')
+    argv = ["--network", "bridge" if container.network == "veth" else container.network]
+    return [*argv, *_nameless(container.engine)] if container.network == "none" else argv
+
+
+def _nameless(engine: Engine) -> list[str]:
+    """Return the options by which a container without a network knows nobody's name servers and domains.
+
+    Docker would write down the host's; Podman writes none, and takes no such option here.
+    """
+    return ["--dns", "0.0.0.0", "--dns-search", "."] if engine.name == "docker" else []
+
+
 def _limits(container: Container) -> list[str]:
     engine = container.engine
-    if engine.name == "podman" and not engine.rootless:
-        # With any other, Podman sets nofile and nproc too, to what root may lack the right to have.
-        argv = ["--ulimit", "host"]
-    else:
-        # 1, not 0: a pipe in the host's core_pattern would be started with 0 too, core(5).
-        argv = ["--ulimit", "core=1:1"]
+    argv = _core(engine)
     if container.memory is not None:
         argv += ["--memory", f"{container.memory}b"]
         if container.swap:
@@ -213,6 +249,14 @@ def _limits(container: Container) -> list[str]:
     if container.pids is not None:
         argv += ["--pids-limit", str(container.pids)]
     return argv
+
+
+def _core(engine: Engine) -> list[str]:
+    if engine.name == "podman" and not engine.rootless:
+        # With any other, Podman sets nofile and nproc too, to what root may lack the right to have.
+        return ["--ulimit", "host"]
+    # 1, not 0: a pipe in the host's core_pattern would be started with 0 too, core(5).
+    return ["--ulimit", "core=1:1"]
 
 
 def _tmpfs(scratch: Scratch, engine: Engine) -> str:

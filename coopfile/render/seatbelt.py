@@ -247,7 +247,11 @@ def _refuse(plan: Plan, proxy_port: int | None) -> None:
             'use "none" or "host", or another back end',
         )
     if plan.network.mode == "proxy" and proxy_port is None:
-        raise CoopError('network.mode = "proxy" is not there yet', 'use "none" or "host"')
+        raise CoopError(
+            'network.mode = "proxy" is not there yet: the profile names the port of a proxy on this Mac, '
+            "and coop has none that runs there",
+            'use "none" or "host"',
+        )
     if proxy_port is not None and not 0 < proxy_port < 65536:
         raise CoopError(f"{proxy_port} is not a port")
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from coopfile.plan.bind import Weakening
+    from coopfile.proxy.denials import Denial
     from coopfile.session.model import Live, Spec
 else:
     Protocol = object
@@ -32,6 +33,12 @@ class Backend(Protocol):
 
     def note(self, spec: Spec, argv: Sequence[str]) -> None:
         """Take notice of a command that has begun; asked for where ``session.commit`` is "auto"."""
+
+    def denials(self, spec: Spec, began: float) -> tuple[Denial, ...]:
+        """Return what its proxy has blocked since a time, in seconds since the epoch.
+
+        Asked for where ``network.mode`` is "proxy".
+        """
 
     def stop(self, spec: Spec) -> tuple[str, ...]:
         """End it if it runs, after what ``session.commit`` says; what it keeps is kept.
@@ -61,6 +68,13 @@ class Machine:
 
         installs.note(lifecycle.place(spec), argv)
 
+    def denials(self, spec: Spec, began: float) -> tuple[Denial, ...]:
+        """Return what is in its log, which the proxy writes before it answers."""
+        from coopfile import launching
+        from coopfile.proxy import denials
+
+        return denials.since(launching.log(spec.plan, spec.project, spec.environment, spec.name), began)
+
     def stop(self, spec: Spec) -> tuple[str, ...]:
         """End it, whoever started it."""
         from coopfile.find import directories
@@ -71,14 +85,14 @@ class Machine:
         known = store.look(directory)
         if known is None:
             return ()
-        told = ""
+        end = commit.End()
         try:
             if known.state is not None and spec.plan.session.commit != "never":
-                told = commit.at_end(directory, known.state, Store(directories(spec.environment).rootfs))
+                end = commit.at_end(directory, known.state, Store(directories(spec.environment).rootfs))
             lifecycle.stop(directory, known.state or store.salvaged(directory, spec.name))
         except OSError as error:
             raise CoopError(f"cannot end the session in {directory}: {error.strerror}") from None
-        return (told,) if told else ()
+        return tuple(filter(None, (end.kept, end.lost)))
 
     def remove(self, spec: Spec) -> None:
         """End it, and remove its directory."""

@@ -34,11 +34,12 @@ class Difference(Record):
     """A change, and how the content differs, as lines of a unified diff.
 
     There are none when that was not asked for, or when the content is the same. One line that is no
-    diff says why there is none.
+    diff says why there is none. ``stamp`` is another one when the same has been changed again.
     """
 
     change: Change
     content: tuple[str, ...] = ()
+    stamp: str = ""
 
 
 class Skipped(Record):
@@ -59,17 +60,17 @@ def differences(
     if state.backend != "native":
         from coopfile.session import saving
 
-        for change in saving.changes(directory, state):
-            yield Difference(change, (saving.UNSHOWN,) if content and change.type == "file" else ())
+        for change, stamp in saving.changes(directory, state):
+            yield Difference(change, (saving.UNSHOWN,) if content and change.type == "file" else (), stamp)
         return
     upper = live.upper()
     with ExitStack() as opened:
         opened.callback(os.close, upper.descriptor)
         lower = commit.open_layers(store, upper, opened)
         try:
-            for path, deep, fields, lines in as_owner(lambda: _look(upper, lower, content)):
+            for path, deep, fields, lines, stamp in as_owner(lambda: _look(upper, lower, content)):
                 if fields is not None:
-                    yield Difference(Change(*fields), lines)
+                    yield Difference(Change(*fields), lines, stamp)
                 if deep:
                     yield Skipped(path)
         except OSError as error:
@@ -112,7 +113,23 @@ def _look(upper: Upper, lower: Sequence[int], content: bool) -> Iterator[tuple[o
         if item.change is None and not item.deep:
             continue
         lines = _content(item) if content and item.change is not None else ()
-        yield item.path, item.deep, None if item.change is None else _fields(item.change), lines
+        fields, stamp = (None, "") if item.change is None else (_fields(item.change), _stamp(item))
+        yield item.path, item.deep, fields, lines, stamp
+
+
+def _stamp(item: Item) -> str:
+    """Return permissions, and when it was changed; that a directory was does not say that it differs."""
+    if item.change is None or item.change.kind == DELETED:
+        return ""
+    try:
+        if item.name:
+            status = os.stat(item.name, dir_fd=item.place, follow_symlinks=False)
+        else:
+            status = os.fstat(item.place)
+    except OSError:
+        return ""  # it has just gone
+    when = "" if stat.S_ISDIR(status.st_mode) else f" {status.st_ctime_ns}"
+    return f"{stat.S_IMODE(status.st_mode):o}{when}"
 
 
 def _fields(change: Change) -> tuple[object, ...]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _LARGEST_NOTES = 65536  # bytes
 _ENDS = 5.0  # seconds that a session that is ending may take
+_MOST_DESCRIPTORS = 2  # of an answer
 _UNREACHABLE = 2.0  # the same when nothing leads to it
 
 
@@ -117,7 +118,7 @@ def _asked(directory: str, session: str, asked: tuple[Any, ...], streams: Sequen
 
 def _answer(directory: str, session: str, connection: socket) -> tuple[socket, tuple[Any, ...], list[int]]:
     try:
-        message, descriptors = wire.receive(connection, 1)
+        message, descriptors = wire.receive(connection, _MOST_DESCRIPTORS)
     except BaseException as error:
         connection.close()
         if isinstance(error, wire.Broken):

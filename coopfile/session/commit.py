@@ -7,15 +7,17 @@ from contextlib import closing
 
 from coopfile import strictjson
 from coopfile.plan import canonical
+from coopfile.record import Record
 from coopfile.rootfs import commit as stages
+from coopfile.rootfs import committed
 from coopfile.rootfs.overlay import ADDED, CHANGED, DELETED
-from coopfile.session import changes, installs, lifecycle
+from coopfile.session import changes, installs, lifecycle, since
 from coopfile.session.changes import Difference
 from coopfile.session.model import SessionGone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from coopfile.rootfs.commit import Outcome
     from coopfile.rootfs.overlay import Change
@@ -46,6 +48,13 @@ _TOOLS = ("/bin/", "/etc/", "/lib/", "/lib32/", "/lib64/", "/opt/", "/sbin/", "/
 _TOOLS_BELOW = ("bin", "node_modules", "site-packages", ".cargo", ".local", ".nvm", ".pyenv", ".rustup")
 
 
+class End(Record):
+    """What a person should know of a session's end: before it is ended, and of what is gone afterwards."""
+
+    kept: str = ""
+    lost: str = ""
+
+
 def commit(directory: str, state: State, store: Store, *, replace: bool = False) -> Outcome:
     """Make what a session has changed a part of the project's root file system; it goes on afterwards.
 
@@ -56,13 +65,26 @@ def commit(directory: str, state: State, store: Store, *, replace: bool = False)
     if state.backend != "native":
         from coopfile.session import saving
 
-        return saving.commit(directory, state)
-    upper = live.upper()
-    try:
-        with live.paused():
-            return stages.commit(store, plan, state.root, upper, _life(state), replace=replace)
-    finally:
-        os.close(upper.descriptor)
+        found = _found(directory, state, store)  # before: what changes meanwhile counts as lost
+        outcome = saving.commit(directory, state, count(item.change for item in found))
+        stage = saving.committed_image(directory, state) if outcome.stage is not None else ""
+    else:
+        upper = live.upper()
+        try:
+            with live.paused():
+                outcome = stages.commit(store, plan, state.root, upper, _life(state), replace=replace)
+                found = _found(directory, state, store) if outcome.stage is not None else ()
+        finally:
+            os.close(upper.descriptor)
+        stage = "" if outcome.stage is None else outcome.stage.key
+    if stage:
+        since.write(directory, since.Earlier(_life(state), stage, since.marks(found)))
+    return outcome
+
+
+def _found(directory: str, state: State, store: Store) -> tuple[Difference, ...]:
+    with closing(changes.differences(directory, state, store)) as items:
+        return tuple(item for item in items if isinstance(item, Difference))
 
 
 def _life(state: State) -> str:
@@ -70,40 +92,78 @@ def _life(state: State) -> str:
     return f"{state.id} {state.started}"
 
 
-def at_end(directory: str, state: State, store: Store, *, ask: Callable[[str], bool] | None = None) -> str:
+def at_end(directory: str, state: State, store: Store, *, ask: Callable[[str], bool] | None = None) -> End:
     """Do what ``session.commit`` says with a session that runs and is about to be ended.
 
-    Returns what a person should know, which may be nothing. ``ask`` asks them a question; None where there
-    is nobody. Raises CoopError when what is to be kept cannot be: then the session is not to be ended.
+    ``ask`` asks a person a question; None where there is nobody. Raises CoopError when what is to be kept
+    cannot be: then the session is not to be ended.
     """
     mode = _mode(state)
     on_image = mode != "never" and changes.is_on_image(state)
     if not on_image or lifecycle.join(directory, state) is None:
-        installs.forget(directory)
-        return ""
+        _forget(directory)
+        return End()
     if state.backend == "apple":
-        return f"what the session {state.name} has installed goes with its container"
-    told, keep = "", False
+        return End(lost=f"what the session {state.name} has installed is gone with its container")
     try:
+        earlier = _earlier(directory, state, store)
         with closing(changes.differences(directory, state, store)) as items:
-            found = (item.change for item in items if isinstance(item, Difference))
+            found = since.changes((item for item in items if isinstance(item, Difference)), earlier)
             if mode == "auto":
-                keep = is_install(found, hinted=installs.were_noted(directory))
-                counts = (0, 0, 0)
+                keep, counts = _weighed(found, hinted=installs.were_noted(directory))
             else:
-                counts = count(found)
-        if any(counts):
-            what = f"the session {state.name} has {listed(counts)} beside the workspace"
-            if ask is None:
-                told = f"{what}, which is gone now: coop commit {state.name} would have kept it"
-            else:
-                keep = ask(f"{what}: keep that for the next ones?")
+                keep, counts = False, count(found)
+        what = f"the session {state.name} has {listed(counts)} beside the workspace"
+        what += " since it was committed" if earlier is not None else ""
+        lost = ""
+        if any(counts) and mode == "ask" and ask is not None:
+            keep = ask(f"{what}: keep that for the next ones?")
+        elif any(counts) and not keep:
+            seems = ", which does not look installed" if mode == "auto" else ""
+            lost = f"{what}{seems}: it is gone, and coop commit {state.name} would have kept it"
         if keep:
-            told = f"session {state.name}: {words(commit(directory, state, store))}"
+            kept = f"session {state.name}: {words(commit(directory, state, store))}"
+        elif earlier is not None:
+            kept = f"session {state.name}: what was committed is kept"
+        else:
+            kept = ""
     except SessionGone:
-        return ""  # it has ended by itself meanwhile
+        return End()  # it has ended by itself meanwhile
+    _forget(directory)
+    return End(kept, lost)
+
+
+def _forget(directory: str) -> None:
     installs.forget(directory)
-    return told
+    since.forget(directory)
+
+
+def _earlier(directory: str, state: State, store: Store) -> since.Earlier | None:
+    """Return what a session has committed, if that is still what later runs have."""
+    earlier = since.read(directory, _life(state))
+    if earlier is None:
+        return None
+    if state.backend != "native":
+        from coopfile.session import saving
+
+        return earlier if saving.committed_image(directory, state) == earlier.stage else None
+    plan = canonical.from_json(state.plan, f"what the session {state.name} runs under")
+    known = committed.read(store.directory, state.root, plan.access)
+    return earlier if any(item.stage == earlier.stage for item in known.values()) else None
+
+
+def _weighed(found: Iterable[Change], *, hinted: bool) -> tuple[bool, tuple[int, int, int]]:
+    """Tell whether to keep changes without being asked; and if not, how many are more than traces."""
+    passed: list[Change] = []
+
+    def noted() -> Iterator[Change]:
+        for change in found:
+            if not is_trace(change.path):
+                passed.append(change)
+            yield change
+
+    keep = is_install(noted(), hinted=hinted)
+    return keep, (0, 0, 0) if keep else count(passed)
 
 
 def words(outcome: Outcome) -> str:
@@ -132,14 +192,15 @@ def is_install(found: Iterable[Change], *, hinted: bool) -> bool:
     (``hinted``), but for caches, logs and histories, which never do.
     """
     for change in found:
-        if _is_trace(change.path):
+        if is_trace(change.path):
             continue
         if hinted or change.path.startswith(_TOOLS) or not _parts(change.path).isdisjoint(_TOOLS_BELOW):
             return True
     return False
 
 
-def _is_trace(path: str) -> bool:
+def is_trace(path: str) -> bool:
+    """Tell whether programs leave such a thing behind without being asked."""
     return f"{path}/".startswith(_TRACES) or path in _TRACES or not _parts(path).isdisjoint(_TRACES_BELOW)
 
 

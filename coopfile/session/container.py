@@ -10,11 +10,12 @@ import signal
 import sys
 
 from coopfile import launching
-from coopfile.engines import guard, inside
+from coopfile.engines import guard, inside, neighbour
 from coopfile.engines.apple import holes
 from coopfile.engines.call import EngineError
 from coopfile.engines.choose import HOST, NATIVE, NoBackendError, choose
 from coopfile.engines.making import Making, base, refuse
+from coopfile.engines.network import new_socket, served
 from coopfile.engines.timeouts import CREATE, HOLDS_STARTS, REMOVAL, STARTS
 from coopfile.errors import CoopError
 from coopfile.native import wire
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from coopfile.engines.making import Place
     from coopfile.render.container import Container
     from coopfile.render.docker import Argv
+    from coopfile.render.facts import Facts
     from coopfile.session.model import Command, Running, Spec
     from coopfile.session.store import State
 
@@ -102,7 +104,7 @@ def start(
         return native.start(spec, directory)
     assert choice.engine is not None
     _end_unknown(directory, spec.name)
-    return _start(spec, directory, choice.engine, where, tell, show)
+    return _start(spec, directory, choice.engine, where, tell, show).replace(choice=choice)
 
 
 def join(directory: str, state: State) -> ContainerLive | None:
@@ -200,15 +202,21 @@ def _start(
         try:
             if engine.name == "apple":
                 refuse(holes(making.made, making.facts, where.host.workspace))
+            made, beside, socket = making.made, None, ""
+            if made.served:
+                # The keeper's, who is to have it.
+                socket = new_socket(where.state, pid)
+                beside = neighbour.prepare(spec.plan, engine, where, made, owner, token, socket)
+                made = made.replace(joined=beside.name)
             order = keeper.Order(
                 directory=directory,
                 engine=engine,
-                runtime=making.made.runtime,
-                creates=tuple(_creates(making)),
+                runtime=made.runtime,
+                creates=tuple(_creates(made, making.facts)),
                 owner=owner,
                 environment=dict(where.environment),
-                inherited=_given(making.made, where.host.environment),
-                workspace=making.made.directory,
+                inherited=_given(made, where.host.environment),
+                workspace=made.directory,
                 ready=ready,
                 holds=making.holds,
                 roots=making.roots,
@@ -216,6 +224,9 @@ def _start(
                 state=where.state,
                 ttl=spec.ttl,
                 leased=spec.leased,
+                served=served(spec.plan, spec.project, spec.environment, spec.name) if made.served else None,
+                neighbour=beside,
+                socket=socket,
             )
             container = _told(control, order, making)
         finally:
@@ -277,7 +288,7 @@ def _told(control: _socket.socket, order: keeper.Order, making: Making) -> str:
         wire.send(control, (pickle.dumps(order),), (making.starts.descriptor,))
         if not waiting.poll(HOLDS_STARTS * 1000):
             making.starts.allow()
-            waiting.poll((_NAMES * CREATE + STARTS + 4 * REMOVAL) * 1000)
+            waiting.poll(((_NAMES + 1) * CREATE + 2 * STARTS + 4 * REMOVAL) * 1000)
         message, _ = wire.receive(control)
     except wire.Broken:
         try:
@@ -290,16 +301,16 @@ def _told(control: _socket.socket, order: keeper.Order, making: Making) -> str:
     return str(message[1])
 
 
-def _creates(making: Making) -> Iterator[tuple[str, Argv]]:
+def _creates(found: Container, facts: Facts) -> Iterator[tuple[str, Argv]]:
     """Yield names and argv for the container; what is secret is not in it, for each command is given that."""
-    made = making.made.replace(inherited=())
+    made = found.replace(inherited=())
     if made.writable:
         made = made.replace(environment=())  # else it would be in the image that a commit makes
     for number in range(_NAMES):
         # Somebody else may have a container of that name: another user of the engine, say.
         name = f"{made.name}-{secrets.token_hex(2)}" if number else made.name
         named = made.replace(name=name)
-        yield name, apple.create(named, making.facts) if _is_apple(made) else docker.create(named)
+        yield name, apple.create(named, facts) if _is_apple(made) else docker.create(named)
 
 
 def _given(made: Container, values: Mapping[str, str]) -> dict[str, str]:

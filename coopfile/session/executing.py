@@ -16,9 +16,11 @@ import termios
 import time
 import tty
 from contextlib import ExitStack
+from functools import partial
 
 from coopfile.engines import inside
-from coopfile.engines.call import is_text
+from coopfile.engines.call import EngineError, ask, is_text
+from coopfile.engines.timeouts import QUICK
 from coopfile.engines.waiting import within
 from coopfile.native import wire
 from coopfile.native.spawn import NotStarted, spawn
@@ -30,7 +32,7 @@ from coopfile.session.model import TIMED_OUT, Ended, SessionError, SessionGone
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from coopfile.session.model import Command
@@ -54,13 +56,23 @@ class ContainerRunning:
     """
 
     def __init__(
-        self, connection: socket, process: int, directory: str, session: str, terminal: int | None
+        self,
+        connection: socket,
+        process: int,
+        directory: str,
+        session: str,
+        terminal: int | None,
+        barred: Callable[[], str],
     ) -> None:
-        """``process`` is the engine's, and ``directory`` the session's."""
+        """``process`` is the engine's, and ``directory`` the session's.
+
+        ``barred`` returns why the command's own directory cannot be entered, nothing if it can.
+        """
         self._connection = connection
         self._process = process
         self._directory = directory
         self._session = session
+        self._barred = barred
         self._began = time.monotonic()
         self._ended = os.pidfd_open(process)
         self._reaped = False
@@ -111,6 +123,8 @@ class ContainerRunning:
             error = SessionGone(text, "the command was ended, too", session=self._session)
             error.begun = True
             raise error
+        if code == inside.BARRED and (why := self._barred()):
+            raise SessionError(why, "name a directory of the sandbox", session=self._session)
         number = code - 128 if 128 < code < 128 + signal.NSIG else None
         return Ended(code, signal=number, duration=took, notes=notes)
 
@@ -159,12 +173,13 @@ def begin(directory: str, session: str, command: Command, streams: Sequence[int]
         with ExitStack() as stack:
             argv, environment, actions = _called(message[1], command, token, streams, stack)
             if command.terminal is not None:
-                terminal, more = _terminal(command.terminal, stack)
+                terminal, more = _terminal(command.terminal[:2], stack)
                 actions = [*more, *actions]
             started = spawn(argv, environment, set(), actions)
         if isinstance(started, NotStarted):
             raise SessionError(f"the command cannot be started: {started.text}", session=session)
-        return ContainerRunning(connection, started, directory, session, terminal)
+        barred = partial(_barred, message[1], command)
+        return ContainerRunning(connection, started, directory, session, terminal, barred)
     except BaseException as error:
         connection.close()
         if terminal is not None:
@@ -195,10 +210,9 @@ def _called(
     if others:
         text = "".join(f"{name}={value}\n" for name, value in others.items())
         actions += [(os.POSIX_SPAWN_DUP2, _file(text, stack), _FILE)]
-    place = command.directory or facts["workspace"]
-    place = place if place.startswith("/") else f"{facts['workspace']}/{place}"
+    size = None if command.terminal is None else command.terminal[:2]
     execution = Execution(
-        inside.entering(facts["began"], place, command.argv, command.terminal),
+        inside.entering(facts["began"], _place(facts, command), command.argv, size),
         inherited,
         f"/dev/fd/{_FILE}" if others else "",
         input=command.terminal is not None or not _is_null(streams[0]),
@@ -208,6 +222,25 @@ def _called(
     if facts["hands_on_limits"]:
         argv = (sys.executable, "-I", "-S", "-c", _LIMITING, *argv)
     return argv, {**environment, **{name: given[name] for name in inherited}}, actions
+
+
+def _place(facts: Mapping[str, Any], command: Command) -> str:
+    """Return where a command starts, as a path inside."""
+    place: str = command.directory or facts["workspace"]
+    return place if place.startswith("/") else f"{facts['workspace']}/{place}"
+
+
+def _barred(facts: Mapping[str, Any], command: Command) -> str:
+    """Return the error of a command that could not start where it was to; nothing if it could."""
+    place = _place(facts, command)
+    engine = Engine(facts["engine"], facts["program"])
+    execution = Execution(inside.entering_fails(place))
+    argv = within(engine, facts["runtime"], facts["container"], execution)
+    try:
+        why = ask(argv, QUICK, facts["environment"]).out.strip()
+    except EngineError:
+        return ""  # what the command ended with stands
+    return f"{place} cannot be entered inside the sandbox: {why}" if why else ""
 
 
 def _file(text: str, stack: ExitStack) -> int:

@@ -24,6 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from coopfile.proxy.denials import Denial
     from coopfile.session.model import Command, Running, Spec
 
 _CHUNK = 4096  # bytes that a pipe takes at once when it takes any: PIPE_BUF in pipe(7)
@@ -41,7 +42,10 @@ class Call(Record):
 
 
 class Answer(Record):
-    """How a command ends. ``takes`` is how long, in seconds, which nobody has to wait for."""
+    """How a command ends. ``takes`` is how long, in seconds, which nobody has to wait for.
+
+    ``denials`` are what a proxy would have blocked of it, for plans whose ``network.mode`` is "proxy".
+    """
 
     status: int = 0
     stdout: bytes | str = b""
@@ -50,6 +54,7 @@ class Answer(Record):
     takes: float = 0.0
     peak_memory: int | None = None
     notes: tuple[str, ...] = ()
+    denials: tuple[Denial, ...] = ()
 
 
 class FakeBackend:
@@ -65,6 +70,7 @@ class FakeBackend:
         self._function = answer
         self._answers: dict[tuple[str, ...], Answer] = {}
         self._live: dict[str, _Live] = {}
+        self._denied: list[tuple[str, float, Denial]] = []  # of which session, when
         self._lock = threading.Lock()
 
     @property
@@ -82,12 +88,13 @@ class FakeBackend:
         stderr: bytes | str = b"",
         signal: int | None = None,
         takes: float = 0.0,
+        denials: Sequence[Denial] = (),
     ) -> None:
         """Say how a command ends: a list for one of ``exec``, a text for one of ``shell``."""
         words = ("/bin/sh", "-c", argv) if isinstance(argv, str) else tuple(argv)
         if signal is not None:
             status = status or 128 + signal
-        self._answers[words] = Answer(status, stdout, stderr, signal, takes)
+        self._answers[words] = Answer(status, stdout, stderr, signal, takes, denials=tuple(denials))
 
     def lose(self, name: str | None = None) -> None:
         """End a session behind its users' backs, or all of them: what runs in it is lost."""
@@ -118,6 +125,12 @@ class FakeBackend:
     def note(self, spec: Spec, argv: Sequence[str]) -> None:
         """Take no notice: nothing is ever installed."""
 
+    def denials(self, spec: Spec, began: float) -> tuple[Denial, ...]:
+        """Return what answers have named."""
+        return tuple(
+            denial for session, when, denial in self._denied if session == spec.name and when >= began
+        )
+
     def stop(self, spec: Spec) -> tuple[str, ...]:
         """End a session."""
         self.lose(spec.name)
@@ -138,6 +151,8 @@ class FakeBackend:
                 "FakeBackend.answer takes one",
                 session=call.session,
             )
+        now = time.time()
+        self._denied += [(call.session, now, denial) for denial in answer.denials]
         return answer
 
 
@@ -162,6 +177,10 @@ class _Live:
             self._running = [*(other for other in self._running if other.is_running), running]
         running.start()
         return running
+
+    def workspace(self) -> tuple[int, ...]:
+        self._check()
+        return (os.open(self.spec.project.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC),)
 
     def usage(self) -> Usage:
         self._check()

@@ -11,6 +11,7 @@ from coopfile.session.model import SessionError, SessionGone
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from coopfile.plan.bind import Weakening
+    from coopfile.proxy.denials import Denial
     from coopfile.session.backend import Backend
     from coopfile.session.capture import Streams
     from coopfile.session.model import Command, Live, Running, Spec
@@ -79,6 +80,10 @@ class Hold:
         if self._spec.plan.session.commit == "auto":
             self._backend.note(self._spec, command.argv)
         return running
+
+    def denials(self, began: float) -> tuple[Denial, ...]:
+        """Return what the session's proxy has blocked since a time, in seconds since the epoch."""
+        return self._backend.denials(self._spec, began)
 
     def drop(self, live: Live | None) -> None:
         """Forget a session that has ended: the next command starts it again."""

@@ -20,6 +20,7 @@ import time
 from coopfile.engines import guard, inside
 from coopfile.engines.call import EngineError, readable
 from coopfile.engines.holding import hold, limit_core
+from coopfile.engines.network import Network
 from coopfile.engines.timeouts import QUICK, REMOVAL_GOES_ON
 from coopfile.engines.waiting import Waiting
 from coopfile.errors import CoopError
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from coopfile.engines.holding import Hold
+    from coopfile.engines.network import Served
     from coopfile.render.docker import Argv
     from coopfile.render.facts import Engine
+    from coopfile.render.networks import Neighbour
 
 STARTED, FAILED = "started", "failed"
 
@@ -63,7 +66,8 @@ class Order(Record):
     ``environment`` is that of the engine's own processes. ``inherited`` are variables for every
     command, whose values may be secret. ``workspace`` is a path inside, ``ready`` what the container
     says when it is. ``holds``, ``roots`` and ``pinned`` are those of ``engines.making.Making``;
-    ``state`` is coop's directory of that name.
+    ``state`` is coop's directory of that name. ``served`` is what is to be served in the container's
+    network, which ``neighbour`` makes; it connects to ``socket``.
     """
 
     directory: str
@@ -81,6 +85,9 @@ class Order(Record):
     state: str
     ttl: float | None
     leased: bool
+    served: Served | None = None
+    neighbour: Neighbour | None = None
+    socket: str = ""
 
 
 class _Command:
@@ -135,6 +142,7 @@ class Keeper:
         self._container = Waiting(order.engine, order.runtime, order.environment)
         self._placeholders = Placeholders()
         self._announced: tuple[int, str] | None = None
+        self._network: Network | None = None
         self._listener: _socket.socket | None = None
         self._socket = (0, 0)
         self._notes = -1
@@ -166,7 +174,7 @@ class Keeper:
         else:
             self._serve(self._ended)
             self._finish()
-        if self._left or self._container.doubtful:
+        if self._left or self._is_doubtful():
             self._go_on()
         self._answer_last()
 
@@ -185,6 +193,8 @@ class Keeper:
         if store.keep_alive(order.directory) is None:
             raise CoopError("another process keeps this session, but does not answer", "coop stop ends it")
         self._notes = store.new_notes(order.directory)
+        if order.served is not None:
+            self._network = Network(order.served, order.socket)  # a fork, before there are threads
         hold(self._placeholders, order.holds)
         self._announced = running.announce(order.state, order.roots, order.pinned, starts_held=True)
         limit_core()
@@ -195,6 +205,8 @@ class Keeper:
         made = os.stat(f"{order.directory}/{wire.SOCKET}")
         self._socket = made.st_dev, made.st_ino
         self._listener.setblocking(False)
+        if self._network is not None and order.neighbour is not None:
+            self._network.make(order.neighbour, order.environment)
         self._container.create(order.creates)
         ended = self._container.start(order.ready)
         running.let_start(self._lock_of_starts)
@@ -378,10 +390,11 @@ class Keeper:
                 return True
             if status in _SUSPICIOUS:
                 same = self._container.is_same()
-                if same is None:
-                    return readable(self._ended, _SETTLES)
-                if not same:
+                if same is False:
                     self.end(f"the session ended: {self._container.why()}")
+                else:
+                    # Engines learn of an end a moment later, the slower the machine the later.
+                    return readable(self._ended, _SETTLES)
         return self._ending
 
     def _facts(self) -> dict[str, Any]:
@@ -449,6 +462,9 @@ class Keeper:
         if self._listener is not None:
             self._listener.close()
             _unlink(f"{order.directory}/{wire.SOCKET}")
+        if self._network is not None:
+            for note in self._network.end():
+                report.send(self._notes, report.Message(report.NOTE, note))
         if not self._marked or self._is_removed():
             self._release()
         else:
@@ -463,6 +479,10 @@ class Keeper:
         with self._guard:
             for command in self._commands.values():
                 command.release(0.0)  # not every engine ends its own process when its container is gone
+
+    def _is_doubtful(self) -> bool:
+        """Tell whether the engine may make a container yet."""
+        return self._container.doubtful or (self._network is not None and self._network.doubtful)
 
     def _is_removed(self) -> bool:
         try:
@@ -481,9 +501,7 @@ class Keeper:
     def _go_on(self) -> None:
         """Try again for a while to remove the container: what guards it is held meanwhile."""
         order = self._order
-        guard.go_on(
-            order.engine, order.environment, order.owner, self._release, sure=not self._container.doubtful
-        )
+        guard.go_on(order.engine, order.environment, order.owner, self._release, sure=not self._is_doubtful())
         self._placeholders.release()
         running.leave(self._announced)
 

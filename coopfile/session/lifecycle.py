@@ -19,6 +19,9 @@ from coopfile.session.model import PlanDiffers, SessionError, Spec
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from coopfile.engines.choose import Choice
     from coopfile.plan.bind import Weakening
     from coopfile.session.model import Live, Started
 
@@ -28,13 +31,17 @@ _END = 15.0  # seconds that ending one may take
 
 
 class Opened(Record):
-    """A session to run commands in. ``fresh`` tells that it was started just now."""
+    """A session to run commands in.
+
+    ``fresh`` tells that it was started just now, and ``choice`` then on which engine, if on one.
+    """
 
     live: Live
     state: store.State
     directory: str
     fresh: bool
     weakenings: tuple[Weakening, ...] = ()
+    choice: Choice | None = None
 
 
 def place(spec: Spec) -> str:
@@ -43,8 +50,13 @@ def place(spec: Spec) -> str:
     return f"{data}/sessions/{session_id(spec.project.root, spec.plan.access, spec.name)}"
 
 
-def open_session(spec: Spec) -> Opened:
-    """Join a session that runs under this plan, or start it. Raises PlanDiffers, CoopError."""
+def open_session(
+    spec: Spec, *, tell: Callable[[str], None] = lambda _: None, show: Callable[[str], None] | None = None
+) -> Opened:
+    """Join a session that runs under this plan, or start it. Raises PlanDiffers, CoopError.
+
+    ``tell`` and ``show`` hear of images that are fetched and made, as with ``engines.run.run``.
+    """
     directory = place(spec)
     digest = canonical.digest(spec.plan)
     if not store.is_starting(directory):
@@ -54,7 +66,7 @@ def open_session(spec: Spec) -> Opened:
     try:
         with store.starting(directory, _START):
             opened = _joined(spec, directory, digest)  # another process may have started it meanwhile
-            return opened if opened is not None else _start(spec, directory, digest)
+            return opened if opened is not None else _start(spec, directory, digest, tell, show)
     except OSError as error:
         raise store.unusable(directory, error) from None
 
@@ -99,7 +111,13 @@ def _joined(spec: Spec, directory: str, digest: str) -> Opened | None:
     return Opened(live, state, directory, False)
 
 
-def _start(spec: Spec, directory: str, digest: str) -> Opened:
+def _start(
+    spec: Spec,
+    directory: str,
+    digest: str,
+    tell: Callable[[str], None],
+    show: Callable[[str], None] | None,
+) -> Opened:
     launching.check_access(spec.plan)
     if store.is_alive(directory) and not _settles(directory):
         raise SessionError(
@@ -134,14 +152,14 @@ def _start(spec: Spec, directory: str, digest: str) -> Opened:
             without["native"] = error
     from coopfile.session import container
 
-    started = container.start(spec, directory, without)
+    started = container.start(spec, directory, without, tell=tell, show=show)
     state = state.replace(backend=started.live.backend, container=started.container)
     try:
         store.write(directory, state)
     except BaseException:
         started.live.stop()
         raise
-    return Opened(started.live, state, directory, True, started.weakenings)
+    return Opened(started.live, state, directory, True, started.weakenings, started.choice)
 
 
 def _settles(directory: str) -> bool:

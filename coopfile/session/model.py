@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Protocol
 
+    from coopfile.engines.choose import Choice
     from coopfile.find import Project
     from coopfile.plan.bind import Weakening
     from coopfile.plan.model import Plan
@@ -50,15 +51,15 @@ class Command(Record):
 
     ``environment`` is added to the session's own. ``directory`` is a path inside, from the workspace
     on if it is not absolute; None stands for the workspace. ``timeout`` is in seconds. ``terminal``
-    is (rows, columns) of a terminal that it is to have; without, its streams are the caller's
-    descriptors.
+    is (rows, columns, settings) of a terminal that it is to have, settings as ``native.pty.open_pair``
+    takes them; without, its streams are the caller's descriptors.
     """
 
     argv: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
     directory: str | None = None
     timeout: float | None = None
-    terminal: tuple[int, int] | None = None
+    terminal: tuple[int, int, bytes] | None = None
 
 
 class Ended(Record):
@@ -149,9 +150,10 @@ class Spec(Record):
 class Started(Record):
     """A session that has just been started: by what to reach it, and what is weaker than its plan.
 
-    ``container`` is empty for a session in namespaces.
+    ``container`` is empty and ``choice`` None for a session in namespaces.
     """
 
     live: Live
     container: str = ""
     weakenings: tuple[Weakening, ...] = ()
+    choice: Choice | None = None

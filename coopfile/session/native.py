@@ -9,6 +9,7 @@ import time
 from coopfile import launching
 from coopfile.errors import CoopError
 from coopfile.find import directories
+from coopfile.listed import written
 from coopfile.native import report, syscalls, wire
 from coopfile.native.upper import Upper
 from coopfile.plan import canonical
@@ -61,6 +62,20 @@ class NativeLive:
         connection.close()
         _, layers, made = message
         return Upper(descriptors[0], layers, made)
+
+    def workspace(self) -> tuple[int, int]:
+        """Return descriptors of the workspace, and of the mount namespace that keeps what guards it.
+
+        The caller closes both. Raises SessionGone, SessionError.
+        """
+        asked = ("workspace", self._plan)
+        connection, _, descriptors = client.request(self._directory, self._name, asked)
+        connection.close()
+        if len(descriptors) != 2:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise SessionError(f"the session {self._name} has not given its workspace", session=self._name)
+        return descriptors[0], descriptors[1]
 
     def paused(self) -> AbstractContextManager[None]:
         """Return a context in which its processes are stopped; they go on also if this one is killed."""
@@ -127,11 +142,12 @@ def start(spec: Spec, directory: str) -> Started:
     bound = launching.bound(spec.plan, spec.project, spec.environment, (), spec.name)
     mask = os.umask(0o077)
     os.umask(mask)
+    launch, workspace = bound.launch, bound.launch.mounts[0].target
     log = ""
     if spec.plan.network.mode == "proxy":
         log = launching.log(spec.plan, spec.project, spec.environment, spec.name)
+        launch = launch.replace(listed=written(spec.plan, spec.project, spec.environment))
     # Where the caller stands is a command's matter; a session is in the workspace.
-    launch, workspace = bound.launch, bound.launch.mounts[0].target
     launch = launch.replace(
         directory=workspace,
         environment={**launch.environment, "PWD": workspace},

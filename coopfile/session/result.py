@@ -11,6 +11,7 @@ from coopfile.session.model import SessionGone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from coopfile.proxy.denials import Denial
     from coopfile.session.model import Command, Ended
 
 _SHOWN = 200  # characters of a command in a message
@@ -24,7 +25,8 @@ class Result(Record):
     for no limit, and ``duration`` what it took, both in seconds. ``peak_memory``, in bytes, is the
     most that one of its processes had, None where that is not known. ``stdout`` and ``stderr`` are
     the ends of what it printed, empty where the caller's descriptors were given; ``cut_stdout`` and
-    ``cut_stderr`` say how many bytes came before.
+    ``cut_stderr`` say how many bytes came before. ``denials`` are the connections that the proxy of
+    ``network.mode = "proxy"`` has blocked in the session while the command ran.
     """
 
     argv: tuple[str, ...]
@@ -39,6 +41,7 @@ class Result(Record):
     cut_stdout: int = 0
     cut_stderr: int = 0
     notes: tuple[str, ...] = ()
+    denials: tuple[Denial, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -79,9 +82,6 @@ class CommandFailed(CoopError):
         self.stdout = result.stdout
         self.stderr = result.stderr
 
-    def __reduce__(self) -> tuple[type[CommandFailed], tuple[Result]]:
-        return CommandFailed, (self.result,)
-
 
 class CommandLost(SessionGone):
     """A session ended while a command ran in it. ``stdout`` and ``stderr`` are what had come of it."""
@@ -102,7 +102,13 @@ class CommandLost(SessionGone):
         self.stderr = stderr
 
 
-def result_of(command: Command, ended: Ended, output: tuple[bytes, bytes], cut: tuple[int, int]) -> Result:
+def result_of(
+    command: Command,
+    ended: Ended,
+    output: tuple[bytes, bytes],
+    cut: tuple[int, int],
+    denials: tuple[Denial, ...] = (),
+) -> Result:
     """Return the result of a command that has ended."""
     return Result(
         argv=command.argv,
@@ -117,6 +123,7 @@ def result_of(command: Command, ended: Ended, output: tuple[bytes, bytes], cut: 
         cut_stdout=cut[0],
         cut_stderr=cut[1],
         notes=ended.notes,
+        denials=denials,
     )
 
 

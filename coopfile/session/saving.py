@@ -51,8 +51,8 @@ _ENGINES_OWN = (
 )
 
 
-def changes(directory: str, state: State) -> tuple[Change, ...]:
-    """Return what a session that runs has changed since it was started, by path.
+def changes(directory: str, state: State) -> tuple[tuple[Change, str], ...]:
+    """Return what a session that runs has changed since it was started, by path, and ``Difference.stamp``.
 
     What is mounted is no part of it. Raises SessionGone, SessionError, EngineError.
     """
@@ -72,22 +72,22 @@ def changes(directory: str, state: State) -> tuple[Change, ...]:
     found = [(kind, path) for kind, path in found if not (kind == CHANGED and path in leading)]
     present = [path for kind, path in found if kind != DELETED]
     described = dict(zip(present, _described(facts, engine, present), strict=True))
-    return tuple(
-        Change(kind, path, *described.get(path, ("file", None)))
-        for kind, path in sorted(found, key=lambda item: item[1])
-    )
+    result = []
+    for kind, path in sorted(found, key=lambda item: item[1]):
+        type_, size, stamp = described.get(path, ("file", None, ""))
+        result.append((Change(kind, path, type_, size), stamp))
+    return tuple(result)
 
 
-def commit(directory: str, state: State) -> Outcome:
+def commit(directory: str, state: State, counts: tuple[int, int, int]) -> Outcome:
     """Make what a session has changed a part of the images that its project's runs start with.
 
-    The session goes on. Raises SessionGone, SessionError, EngineError.
+    The session goes on. ``counts`` are those of what it has changed. Raises SessionGone, SessionError,
+    EngineError.
     """
     plan = canonical.from_json(state.plan, f"what the session {state.name} runs under")
-    found = changes(directory, state)
-    counts = [sum(item.kind == kind for item in found) for kind in (ADDED, CHANGED, DELETED)]
-    outcome = Outcome(None, (counts[0], counts[1], counts[2]))
-    if not found:
+    outcome = Outcome(None, counts)
+    if not any(counts):
         return outcome
     facts = _facts(directory, state)
     engine, environment = Engine(facts["engine"], facts["program"]), facts["environment"]
@@ -103,6 +103,19 @@ def commit(directory: str, state: State) -> Outcome:
     size = ask(argv, QUICK, environment).out.strip()
     stage = Stage(image, "committed", None, "", int(size) if size.isdecimal() else 0, int(time.time()), {})
     return outcome.replace(stage=stage)
+
+
+def committed_image(directory: str, state: State) -> str:
+    """Return the engine's id of what is committed for a session's project; nothing if nothing is.
+
+    Raises SessionGone, SessionError, EngineError.
+    """
+    plan = canonical.from_json(state.plan, f"what the session {state.name} runs under")
+    facts = _facts(directory, state)
+    image = committed.name(plan, state.root)
+    argv = (str(facts["program"]), "image", "inspect", "--format", "{{.Id}}", image)
+    answer = ask(argv, QUICK, facts["environment"])
+    return answer.out.strip() if answer.status == 0 else ""
 
 
 def reset(plan: Plan, root: str, environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -176,13 +189,13 @@ def _mounted(facts: Mapping[str, Any], engine: Engine) -> tuple[str, ...]:
 
 def _described(
     facts: Mapping[str, Any], engine: Engine, paths: Sequence[str]
-) -> Iterator[tuple[str, int | None]]:
-    """Yield type and size of each path."""
+) -> Iterator[tuple[str, int | None, str]]:
+    """Yield type, size and stamp of each path."""
     for first in range(0, len(paths), _AT_ONCE):
         some = paths[first : first + _AT_ONCE]
         execution = docker.Execution(describing(some))
         argv = within(engine, facts["runtime"], facts["container"], execution)
         lines = ask(argv, IMPORT, facts["environment"]).out.split("\n")[:-1]
         for number in range(len(some)):
-            kind, _, size = lines[number].partition(" ") if number < len(lines) else ("", "", "")
-            yield kind or "file", int(size) if size.isdecimal() else None
+            kind, size, stamp = [*(lines[number] if number < len(lines) else "").split(" ", 2), "", ""][:3]
+            yield kind or "file", int(size) if size.isdecimal() else None, stamp

@@ -13,11 +13,11 @@ from itertools import chain
 from coopfile import launching
 from coopfile.errors import CoopError
 from coopfile.find import find
-from coopfile.plan.sessions import NAME_RULE, is_name
+from coopfile.plan.sessions import NAME_RULE, is_name, is_own_name, own_name
 from coopfile.session import capture, forking
 from coopfile.session.backend import Machine
 from coopfile.session.hold import Hold
-from coopfile.session.model import Command, SessionGone, Spec
+from coopfile.session.model import Command, SessionError, SessionGone, Spec
 from coopfile.session.result import CommandLost, result_of
 
 TYPE_CHECKING = False
@@ -88,11 +88,14 @@ class Session:
         launching.check_access(plan)
         if name is not None and not (isinstance(name, str) and is_name(name)):
             raise CoopError(f"a session cannot have the name {name!r:.80}", NAME_RULE)
+        if name is not None and is_own_name(name):
+            text = f"{name} is such a name as sessions without one get, which are removed whole at their end"
+            raise CoopError(text, "give another name, or none")
         if ttl is not None and not 0 < ttl < math.inf:
             raise CoopError(f"ttl is {ttl}", "it is a number of seconds; without it the session is not ended")
         # The project is found now: the current directory may be another one when the session starts.
         self._spec = Spec(
-            name=name or f"python-{os.getpid()}-{secrets.token_hex(4)}",
+            name=name or own_name(os.getpid(), secrets.token_hex(4)),
             plan=plan,
             project=_project(directory),
             environment={},
@@ -156,9 +159,11 @@ class Session:
         command = self._command(argv, timeout, environment, directory)
         streams = self._streams(stdin, stdout, stderr, output)
         running: Running | None = None
+        began = time.time()
         try:
             running = self._begin(command, streams)
-            return _result(command, capture.attend(running, streams, command.timeout), streams)
+            ended = capture.attend(running, streams, command.timeout)
+            return self._result(command, ended, streams, began)
         except SessionGone as error:
             raise self._lost(error, command, streams) from None
         finally:
@@ -191,9 +196,11 @@ class Session:
         command = self._command(argv, timeout, environment, directory)
         streams = self._streams(stdin, stdout, stderr, output)
         running: Running | None = None
+        began = time.time()
         try:
             running = await self._begin_async(command, streams)
-            return _result(command, await aio.attend(running, streams, command.timeout), streams)
+            ended = await aio.attend(running, streams, command.timeout)
+            return self._result(command, ended, streams, began)
         except SessionGone as error:
             raise self._lost(error, command, streams) from None
         finally:
@@ -204,6 +211,28 @@ class Session:
     async def shell_async(self, text: str, **options: Unpack[ExecOptions]) -> Result:
         """Do what ``shell`` does, on the loop that runs."""
         return await self.exec_async(_shell(text), **options)
+
+    def workspace(self) -> tuple[int, ...]:
+        """Return descriptors of the workspace as it is in the sandbox, and of what has to stay open with it.
+
+        Through the first, an O_PATH one, files are what they are for commands: hidden ones cannot be
+        read nor protected ones be written. It is for openat2(2), not for people's programs; the
+        caller closes all of them. Raises CoopError, and SessionError where a back end has no such thing.
+        """
+        hold = self._hold
+        for pause in _PAUSES:
+            time.sleep(pause)
+            live = hold.get()
+            give = getattr(live, "workspace", None)
+            if give is None:
+                text = f"a session on {live.backend} does not give its workspace"
+                raise SessionError(text, session=self.name)
+            try:
+                found: tuple[int, ...] = give()
+                return found
+            except SessionGone:
+                hold.drop(live)
+        raise self._ends_always()
 
     def destroy(self, *, forget: bool = False) -> tuple[str, ...]:
         """End the session, if it runs, with all that runs in it; a later command starts it again.
@@ -306,6 +335,10 @@ class Session:
             raise CoopError(f"output is {most}", "it is a number of bytes")
         return capture.Streams(stdin, stdout, stderr, most)
 
+    def _result(self, command: Command, ended: Ended, streams: Streams, began: float) -> Result:
+        denials = self._hold.denials(began) if self._spec.plan.network.mode == "proxy" else ()
+        return result_of(command, ended, *streams.output.taken(), denials)
+
     def _lost(self, error: SessionGone, command: Command, streams: Streams) -> CommandLost:
         streams.drain()
         (stdout, stderr), _ = streams.output.taken()
@@ -314,10 +347,6 @@ class Session:
         )
         lost.begun = error.begun
         return lost
-
-
-def _result(command: Command, ended: Ended, streams: Streams) -> Result:
-    return result_of(command, ended, *streams.output.taken())
 
 
 def _shell(text: str) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 
 from coopfile.errors import CoopError
+from coopfile.plan.sessions import is_own_name
 from coopfile.record import Record
-from coopfile.session import lifecycle, store
+from coopfile.session import lifecycle, since, store
 from coopfile.session.removing import remove
 
 TYPE_CHECKING = False
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ENDS = 15.0  # seconds that another process may take for starting or ending a session
-_TRACES = ("socket", "notes", "installs", "container", "state", "alive")
+_TRACES = ("socket", "notes", "installs", since.FILE, "container", "state", "alive")
 
 
 class Forgotten(Record):
@@ -112,9 +113,7 @@ def is_empty(persist: str) -> bool:
 
 def _is_anonymous(state: store.State) -> bool:
     """Tell whether a session was a Python program's own, under a name that nobody gave it."""
-    import re
-
-    return state.leased and re.fullmatch(r"python-\d+-[0-9a-f]{8}", state.name) is not None
+    return state.leased and is_own_name(state.name)
 
 
 def _names(directory: str) -> list[str]:

@@ -631,7 +631,8 @@ def test_a_session_of_another_user(sessions: Sessions) -> None:
     fake = socket.socket(socket.AF_UNIX)
     path = sessions.directory() / "socket"
     path.unlink()
-    fake.bind(str(path))
+    with short_path(path) as short:
+        fake.bind(short)
     fake.listen()
     path.chmod(0o666)
     with pytest.raises(Refused, match="another user"):
@@ -640,7 +641,8 @@ def test_a_session_of_another_user(sessions: Sessions) -> None:
     (helper,) = [item for item in (sessions.state / "helper").iterdir() if item.is_socket()]
     helper.unlink()
     fake = socket.socket(socket.AF_UNIX)
-    fake.bind(str(helper))
+    with short_path(helper) as short:
+        fake.bind(short)
     fake.listen()
     helper.chmod(0o666)
     with pytest.raises(Refused, match="another user") as caught:

@@ -9,6 +9,7 @@ import re
 from typing import NamedTuple
 
 from tests.containers.backends import BACKENDS, DOCKER_ROOT, NATIVE, NATIVE_ROOT
+from tests.containers.networks import PROXIED
 
 DOCKERS = ("docker", DOCKER_ROOT, "docker-remapped", "docker-rootless")
 GVISOR = "docker+runsc"
@@ -92,6 +93,15 @@ _ROWS = (
     Difference("name of the terminal", (GVISOR,), "none", "gVisor names no terminal inside"),
     Difference(
         "network host", (GVISOR, "docker-rootless"), "out of reach", "the tests' own have another host"
+    ),
+    *(Difference(what, (GVISOR,), "refused", "it has a network of its own inside") for what in PROXIED),
+    Difference(
+        "published port",
+        (GVISOR,),
+        "ConnectionRefusedError",
+        "it has a network of its own inside",
+        "network.publish",
+        'network.publish = ["3000"]',
     ),
     Difference("programs", (GVISOR,), "ls -l: fail", "gVisor of 2022 refuses a flag of statx that ls uses"),
     Difference("umask", ENGINES, "0022", "modes of new files are no key of a plan"),

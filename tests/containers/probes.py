@@ -21,6 +21,7 @@ from typing import Any
 import pexpect
 import pytest
 
+from tests.containers import networks  # noqa: F401 - adds its scenarios
 from tests.containers.backends import Backend, backend
 from tests.containers.batch import command_lines_with, listener, owner
 from tests.containers.scenarios import SCENARIOS, SENTENCES, Verdicts, scenario

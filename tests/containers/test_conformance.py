@@ -30,7 +30,7 @@ def listed(engines: Engines, name: str, coopfile: str = "") -> set[str]:
 
 # Others run the same program in the same way, for somebody else or with other ids.
 _WHOLE = (NATIVE, *NAMES)
-_BY_WHO_RUNS_IT = ("batch", "limits", "places", "network")
+_BY_WHO_RUNS_IT = ("batch", "limits", "places", "network", "proxied", "published", "apart")
 
 
 @pytest.mark.parametrize(
@@ -127,6 +127,18 @@ _PROMISES = {
     "control P": "10",
     "interrupt": "interrupted, 5",
     "network host": "reached",
+    "proxy to a listed host": "passes",
+    "proxy to another host": "blocked, with the line",
+    "proxy to the host": "blocked",
+    "proxy to metadata": "blocked",
+    "past the proxy": "no way",
+    "names past the proxy": "not resolved",
+    "blocked is told": "told",
+    "blocked is logged": "logged",
+    "interfaces beside the proxy": "lo",
+    "published port afterwards": "ConnectionRefusedError",
+    "published port": "reached",
+    "other sandbox": "out of reach",
 }
 
 

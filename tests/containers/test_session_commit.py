@@ -71,6 +71,42 @@ def test_what_is_committed(committing: EngineSessions, engine: Engine) -> None:
     engine.call("rmi", "--force", image)
 
 
+@WRITABLE
+@pytest.mark.parametrize("mode", ["ask", "auto"])
+def test_committed_before_the_end(sessions: EngineSessions, engine: Engine, mode: str) -> None:
+    """What is committed already is not said to be gone; what was changed since then is, and nothing else."""
+    project = sessions.project
+    project.environment["COOP_SESSION_COMMIT"] = mode
+    assert (
+        run(sessions, "mkdir /bin/new; echo one > /bin/new/one; rm /bin/vi", "--session", "work").status == 0
+    )
+    assert project.coop("commit", "work").status == 0
+    stopped = project.coop("stop", "work")
+    assert (stopped.out, stopped.err) == (
+        "stopped work\n",
+        "coop: session work: what was committed is kept\n",
+    )
+    assert (
+        run(sessions, "echo two > /bin/new/two; echo three > /bin/new/three", "--session", "work").status == 0
+    )
+    assert project.coop("commit", "work").status == 0
+    script = "echo 222 > /bin/new/two; echo owt > /bin/new/two; rm /bin/new/three; echo > /bin/four"
+    assert run(sessions, script, "--session", "work").status == 0
+    stopped = project.coop("stop", "work")
+    if mode == "auto":  # which takes what is there for installed
+        assert "work: committed: " in stopped.err and "gone" not in stopped.err, stopped
+        return
+    assert "what was committed is kept" in stopped.err, stopped
+    assert "added 1, changed 1, deleted 1 beside the workspace since it was committed" in stopped.err, stopped
+    assert "it is gone, and coop commit work would have kept it" in stopped.err, stopped
+    again = run(sessions, "cat /bin/new/one /bin/new/two /bin/new/three")
+    assert again.out == "one\ntwo\nthree\n", again
+    assert run(sessions, "echo > /bin/five", "--session", "work").status == 0
+    assert project.coop("commit", "work").status == 0 and project.coop("reset").status == 0
+    stopped = project.coop("stop", "work")
+    assert "added 1 beside the workspace" in stopped.err and "is kept" not in stopped.err, stopped
+
+
 @DOCKER
 def test_nothing_to_commit(sessions: EngineSessions) -> None:
     """A root that cannot be written is said to be that; one in which nothing was written is fine."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import shutil
@@ -63,16 +64,22 @@ def root_file_system(name: str) -> bytes:
 
 
 def debian(directory: Path) -> Path:
-    """Return a small Debian as a tar file, made once in a directory, from the network."""
+    """Return a small Debian as a tar file, made once in a directory, from the network; others wait for it."""
+    with open(directory / "debian.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _debian(directory)
+
+
+def _debian(directory: Path) -> Path:
     made, failed = directory / "debian.tar", directory / "debian.failed"
     if failed.exists():
         raise UnusableError(failed.read_text())
     if not made.exists():
         if shutil.which("mmdebstrap") is None:
             raise UnusableError("mmdebstrap is not installed")
-        partial = directory / f"debian-{os.getpid()}.tar"
+        partial = directory / "debian.partial.tar"
         work = directory / "debian"
-        work.mkdir()
+        work.mkdir(exist_ok=True)
         options = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "locale", "man")]
         argv = ["mmdebstrap", "--quiet", "--variant=minbase", *options, _codename(), str(partial)]
         done = subprocess.run(

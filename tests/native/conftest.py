@@ -36,6 +36,6 @@ __all__ = [
 def debian(workshop: Workshop) -> Path:
     """Return a small Debian as a tar file; skips the test where none can be had."""
     try:
-        return images.debian(workshop.base)
+        return images.debian(workshop.shared)
     except UnusableError as error:
         pytest.skip(str(error))

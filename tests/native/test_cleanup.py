@@ -44,19 +44,21 @@ class Before:
 
     def differences(self) -> list[object]:
         """Return what is different now; waits a moment for it to be nothing."""
-        wait_until(lambda: not self._now(), 15)
-        return self._now()
+        deadline = time.monotonic() + 15
+        while (found := self._now()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return found
 
     def _now(self) -> list[object]:
         found: list[object] = []
-        if marked():
-            found.append(("processes", marked()))
+        if processes := marked():
+            found.append(("processes", processes))
         if self.project.tree() != self.tree:
             found.append(("workspace", sorted(set(self.project.tree()) ^ set(self.tree))))
         if mounts() != self.mounts:
             found.append(("mounts", sorted(set(mounts().split("\n")) ^ set(self.mounts.split("\n")))))
-        if abandoned_cgroups(self.cgroups):
-            found.append(("cgroups", abandoned_cgroups(self.cgroups)))
+        if groups := abandoned_cgroups(self.cgroups):
+            found.append(("cgroups", groups))
         new = set(os.listdir("/tmp")) | set(os.listdir("/dev/shm")) | set(os.listdir("/run"))
         ours = [name for name in new - self.temporary if "coop" in name.lower() and "coop-tests" not in name]
         if ours:
@@ -91,8 +93,7 @@ def before(project: Project) -> Iterator[Before]:
     assert result.out == f"{os.getpid()}\n", result
     yield Before(project)
     project.close()
-    for pid in marked():
-        os.kill(pid, signal.SIGKILL)
+    kill(marked())
 
 
 def start(project: Project) -> subprocess.Popen[bytes]:

@@ -14,7 +14,8 @@ from typing import Any
 import pexpect
 import pytest
 
-from tests.sandboxes import Project, Result, wait_until
+from tests.sandboxes import Project, Result, descendants, kill, wait_until
+from tests.sessionlab import holder
 
 INSTALL = "mkdir -p /opt/tool && echo one > /opt/tool/data && echo '#!/bin/sh' > /bin/tool"
 
@@ -374,6 +375,71 @@ def test_at_the_end(sessions: Sessions, mode: str) -> None:
     assert ("session work: committed: added 4" in stopped.err) == (mode == "auto"), stopped
     assert ("coop commit work would have kept it" in stopped.err) == (mode == "ask"), stopped
     assert project.output("ls /opt 2>/dev/null | cat") == ("tool" if mode == "auto" else "")
+
+
+@pytest.mark.parametrize("mode", ["ask", "auto"])
+def test_committed_before_the_end(sessions: Sessions, mode: str) -> None:
+    """What is committed already is not said to be gone; what was changed since then is, and nothing else."""
+    project = sessions.project
+    project.coopfile((project.directory / "Coopfile").read_text() + f'session.commit = "{mode}"\n')
+    sessions.shell("echo x > ~/one; mkdir ~/more; echo y > ~/more/two")
+    sessions.coop("commit", "work")
+    stopped = project.coop("stop", "work")
+    assert (stopped.out, stopped.err) == (
+        "stopped work\n",
+        "coop: session work: what was committed is kept\n",
+    )
+    sessions.shell("echo x > ~/three")
+    sessions.coop("commit", "work")
+    # Changed with the same size and time, undone, and new.
+    sessions.shell(
+        "touch -r ~/three ~/ref; echo z > ~/three; touch -r ~/ref ~/three; rm ~/one; echo > ~/four"
+    )
+    stopped = project.coop("stop", "work")
+    assert "what was committed is kept" in stopped.err, stopped
+    assert "added 2, changed 1, deleted 1 beside the workspace since it was committed" in stopped.err, stopped
+    assert "it is gone, and coop commit work would have kept it" in stopped.err, stopped
+    assert project.output("cat ~/one ~/three ~/more/two; ls ~") == "x\nx\ny\nmore\none\nthree"
+
+
+def test_reset_before_the_end(sessions: Sessions) -> None:
+    """What was committed and is dropped again is gone with the session."""
+    project = sessions.project
+    project.coopfile((project.directory / "Coopfile").read_text() + 'session.commit = "ask"\n')
+    sessions.shell(INSTALL)
+    sessions.coop("commit", "work")
+    sessions.coop("reset")
+    stopped = project.coop("stop", "work")
+    assert "added 4 beside the workspace: it is gone" in stopped.err and "kept\n" not in stopped.err, stopped
+
+
+@pytest.mark.parametrize("way", ["ttl", "rm", "crash", "clean", "no-commit"])
+def test_other_ends_commit_nothing(sessions: Sessions, way: str) -> None:
+    """Only an end that somebody asks for keeps what ``auto`` keeps, and a session with a ttl says so."""
+    project = sessions.project
+    project.coopfile((project.directory / "Coopfile").read_text() + 'session.commit = "auto"\n')
+    options = ["--ttl", "500ms"] if way == "ttl" else []
+    started = project.shell(INSTALL, options=["--session", "work", *options])
+    assert started.status == 0 and ("is committed only by coop stop" in started.err) == (way == "ttl"), (
+        started
+    )
+    if way == "ttl":
+        assert wait_until(lambda: '"running"' not in sessions.coop("ls", "--json"))
+    elif way == "rm":
+        sessions.coop("rm", "work")
+    elif way == "no-commit":
+        sessions.coop("stop", "work", "--no-commit")
+    else:
+        (monitor,) = filter(None, map(holder, (sessions.store.parent / "sessions").glob("*/alive")))
+        kill(monitor, *descendants(monitor))
+        assert wait_until(lambda: '"running"' not in sessions.coop("ls", "--json"))
+        sessions.coop("clean" if way == "clean" else "ls")
+    assert project.output("ls /opt 2>/dev/null | cat") == ""
+    # The next life begins anew: nothing of the last one is taken for its own.
+    if way != "rm":
+        sessions.shell("true")
+        stopped = project.coop("stop", "work")
+        assert stopped.status == 0 and "committed" not in stopped.err, stopped
 
 
 def test_asked_at_the_end(sessions: Sessions) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import signal
+from collections.abc import Iterator
 
 import pytest
 
+from tests.clients import CLIENTS, SCAN, tools
 from tests.imaged import BUSYBOX, made
 from tests.native.test_local_image import layout
 from tests.native.test_veth import publish
 from tests.netlab import INTERNET, NEIGHBOUR, PORT, Lab
-from tests.proxylab import Secure, allow
-from tests.sandboxes import Project, descendants, kill, wait_gone, wait_until
+from tests.proxylab import Secure, allow, proxy_of
+from tests.sandboxes import Project, Workshop, descendants, kill, run, wait_gone, wait_until
 
 pytestmark = pytest.mark.native
 
@@ -77,6 +78,16 @@ def test_tools(proxied: Project, secure: Secure) -> None:
     assert result.out == "value = 1\n", result
 
 
+def test_what_people_fetch(proxied: Project, lab: Lab) -> None:
+    """With two lines, curl, git, pip, npm and apt fetch, and a scan finds nothing of host and network."""
+    allow(proxied, SITE, "*.example.net:443")
+    before = len(lab.connections())
+    result = proxied.shell(f"{CLIENTS}\n/usr/bin/python3 -Ic '{SCAN}'")
+    assert result.out.split() == [*tools(), "found:"], result
+    reached = {tuple(line.split()[1:]) for line in lab.connections()[before:] if line.startswith("tcp")}
+    assert reached <= {(INTERNET, "80")}
+
+
 def test_python(proxied: Project) -> None:
     """Python's own client takes the proxy, and sends a body with a length."""
     script = """
@@ -99,7 +110,7 @@ def test_blocked(proxied: Project, lab: Lab) -> None:
         f"curl {QUIET} http://www.example.org/; curl {QUIET} https://www.example.org/;"
         f" curl {QUIET} --noproxy '' -x socks5h://127.0.0.1:1080 http://www.example.org:81/; true"
     )
-    assert "www.example.org:80 is blocked by network.allow" in result.out
+    assert "www.example.org:80 is blocked by network.allow in Coopfile:1; " in result.out
     assert "allowed: *.wild.example.org, four.example.org" in result.out
     for port in (80, 443, 81):
         assert f"coop: www.example.org:{port} is blocked by network.allow" in result.err
@@ -112,8 +123,80 @@ def test_blocked(proxied: Project, lab: Lab) -> None:
         ("www.example.org", 81),
     ]
     assert all(entry["time"].endswith("Z") for entry in logged)
-    lines = proxied.coop("log", "--last", "1").out.splitlines()
-    assert len(lines) == 1 and "www.example.org:81 is blocked" in lines[0]
+    for options in (("--last", "1"), ("--port", "81"), ("--host", "*.EXAMPLE.org", "--port", "81")):
+        lines = proxied.coop("log", *options).out.splitlines()
+        assert len(lines) == 1 and "www.example.org:81 is blocked" in lines[0]
+    assert proxied.coop("log", "--host", "four.*").out == "nothing was blocked\n"
+    assert len(proxied.coop("log", "--since", "1h").out.splitlines()) == 3
+
+
+def test_what_a_model_reads(proxied: Project) -> None:
+    """The reason is in what programs show of a tunnel that is refused, and the proxy tells it when asked."""
+    script = """
+import urllib.request
+try:
+    urllib.request.urlopen("https://www.example.org/", timeout=30)
+except OSError as error:
+    print(error)
+print(urllib.request.urlopen("http://127.0.0.1:3128/", timeout=30).read().decode())
+"""
+    said = proxied.python(script).out
+    assert "403 Blocked by network.allow in Coopfile:1; allowed: *.wild.example.org, four.example.org" in said
+    assert "Allowed by network.allow in Coopfile:1: *.wild.example.org, four.example.org" in said
+    assert "Z  www.example.org:443 is blocked by network.allow in Coopfile:1; " in said
+    answer = proxied.output("curl -sS --max-time 30 -v -p http://www.example.org/ 2>&1; true")
+    assert 'Proxy-Status: coop; error=http_request_denied; details="www.example.org:80 is blocked' in answer
+
+
+def test_own_settings_are_not_told(proxied: Project) -> None:
+    """What the user's own file lists is told as such, and neither its place nor its name."""
+    own = proxied.home / ".config" / "coop"
+    own.mkdir(parents=True, exist_ok=True)
+    (own / "Coopfile").write_text('network.allow = ["mine.example.org"]\n')
+    said = proxied.output(f"curl {QUIET} http://www.example.org/; true")
+    assert "by network.allow in" in said and "your settings" in said
+    assert str(proxied.home) not in said and ".config" not in said
+
+
+@pytest.fixture
+def sessions(proxied: Project, lab: Lab) -> Iterator[Project]:
+    """Yield a project with sessions, which leave a helper that waits for others."""
+    yield proxied
+    lab.end_visitors()
+
+
+def test_sessions(sessions: Project) -> None:
+    """`coop exec` tells of what was blocked while its command ran, and of nothing else."""
+    for host in ("one", "two"):
+        words = ("curl", *QUIET.split(), f"http://{host}.example.org/")
+        start = ("run", "--session", "s") if host == "one" else ("exec", "s")
+        told = sessions.coop(*start, "--", *words).err.splitlines()
+        lines = [line for line in told if "blocked" in line]
+        assert len(lines) == 1 and lines[0].startswith(f"coop: {host}.example.org:80 is blocked by"), told
+        assert "in Coopfile:1" in lines[0]
+    assert "blocked" not in sessions.coop("exec", "s", "--", "true").err
+    assert len(sessions.coop("log", "--session", "s").out.splitlines()) == 2
+    assert sessions.coop("rm", "s").status == 0
+
+
+def test_python_results(sessions: Project, workshop: Workshop) -> None:
+    """A result of the Python API has what was blocked meanwhile, also on an event loop."""
+    words = ("curl", *QUIET.split())
+    script = f"""
+import sys; sys.path.insert(0, sys.argv.pop(1))
+import asyncio, coopfile
+with coopfile.Session(coopfile.compile()) as session:
+    for run in (session.exec, lambda argv: asyncio.run(session.exec_async(argv))):
+        for url in ("http://a.example.org/", "http://{SITE}/served/plain.txt"):
+            result = run([*{words!r}, url])
+            for denial in result.denials:
+                print(denial.host, denial.port, denial.time.endswith("Z"), "in Coopfile:1;" in denial.text)
+            print(len(result.denials))
+"""
+    python = (sessions.actor.coop[0], "-I", "-W", "error", "-c", script, str(workshop.library))
+    command = [*sessions.unshared, *sessions.wrap, *python]
+    result = run(command, b"", sessions.directory, sessions.environment)
+    assert result.out.splitlines() == ["a.example.org 80 True True", "1", "0"] * 2, result
 
 
 def test_refused_requests_are_logged(proxied: Project) -> None:
@@ -182,19 +265,6 @@ def test_large(proxied: Project, lab: Lab) -> None:
         script = f"curl {QUIET} {options} http://{SITE}/large | sha256sum; true"
         assert proxied.output(script).split()[0] == hashlib.sha256(large.read_bytes()).hexdigest()
     assert size == large.stat().st_size
-
-
-def proxy_of(process_number: int) -> list[int]:
-    """Return the proxies among the processes of a run: those with a listening socket of another namespace."""
-    monitor, *others = descendants(process_number)
-    return [pid for pid in others if not descendants(pid) and _network(pid) == _network(monitor)]
-
-
-def _network(pid: int) -> str:
-    try:
-        return os.readlink(f"/proc/{pid}/ns/net")
-    except OSError:
-        return ""
 
 
 def _status(pid: int) -> dict[str, str]:
@@ -291,12 +361,3 @@ def test_as_oneself(proxied: Project) -> None:
     """With the caller's own uid inside there is the same proxy."""
     options = ("--set", "session.user=me")
     assert proxied.output(f"curl {QUIET} http://{SITE}/served/plain.txt", options=options) == "text"
-
-
-@pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
-def test_npm(proxied: Project) -> None:
-    """npm asks its registry through the proxy."""
-    result = proxied.shell(f"npm view --registry http://{SITE}/served/npm parcel --fetch-retries=0")
-    if "not found" in result.err and "npm: not" in result.err:
-        pytest.skip("npm is not among the host's tools")
-    assert "E404" in result.err, result

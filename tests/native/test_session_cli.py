@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,24 @@ import pytest
 from coopfile.plan.sessions import session_id
 from coopfile.session import store
 from tests.native.test_start import SLOW, imported
-from tests.sandboxes import DEADLINE, Actor, Project, Result, alive, kill, wait_gone, wait_until
+from tests.sandboxes import (
+    DEADLINE,
+    Actor,
+    Project,
+    Result,
+    alive,
+    descendants,
+    kill,
+    wait_gone,
+    wait_until,
+)
 from tests.sessionlab import Sessions
 from tests.terminals import Terminal
 
 pytestmark = pytest.mark.native
+
+
+IUTF8 = 0o40000  # Python's termios has no such name before 3.13; asm-generic/termbits.h
 
 
 @pytest.fixture
@@ -562,6 +576,60 @@ def test_shell_without_a_terminal(project: Project) -> None:
     """A script may come from a pipe."""
     result = project.coop("shell", "-q", "work", "--env", "A=b", stdin=b"echo $A; exit 4\n")
     assert (result.out, result.status) == ("b\n", 4)
+
+
+def test_a_terminal_begins_like_the_callers(project: Project, sessions: Sessions, terminal: Terminal) -> None:
+    """Keys, flow control and UTF-8 that the caller has set are those of every command's terminal."""
+    attributes = termios.tcgetattr(terminal.device)
+    for erase, flow in ((b"\x08", False), (b"\x7f", True)):
+        attributes[0] = attributes[0] & ~termios.IXON & ~IUTF8
+        attributes[0] |= termios.IXON | IUTF8 if flow else 0
+        attributes[6][termios.VERASE] = erase
+        termios.tcsetattr(terminal.device, termios.TCSANOW, attributes)
+        # The first starts the session, the second joins it, the short way too.
+        for verb in (
+            ("run", "-q", "--session", "work"),
+            ("exec", "work"),
+            ("run", "-q", "--session", "work"),
+        ):
+            process = on_terminal(terminal, project, *verb, "--", "stty", "-a")
+            seen = terminal.rest(process)
+            assert (b"erase = ^?;" if flow else b"erase = ^H;") in seen, seen
+            assert (b"-ixon" in seen, b"-iutf8" in seen) == (not flow, not flow), seen
+    process = on_terminal(terminal, project, "shell", "-q", "work")
+    terminal.screen.expect(rb"[#$] $")
+    terminal.screen.send(b"stty -a | grep -c 'erase = ^?'; exit\r")
+    assert b"\r1\r\n" in terminal.rest(process)
+
+
+@pytest.mark.parametrize("verb", [("shell", "-q", "work"), ("exec", "work", "--", "sh")])
+def test_coop_killed(project: Project, sessions: Sessions, terminal: Terminal, verb: tuple[str, ...]) -> None:
+    """When coop itself is killed the terminal is given back, and the command ends with it."""
+    started(sessions)
+    before = terminal.state()
+    process = on_terminal(terminal, project, *verb)
+    terminal.screen.expect(rb"[#$] $")
+    assert terminal.is_raw() and listed(project)["work"]["processes"] > 0
+    (watch,) = descendants(process.pid)
+    os.killpg(process.pid, signal.SIGKILL)
+    assert wait_gone([process.pid, watch]), alive([watch])
+    assert terminal.state()[:2] == before[:2]
+    assert wait_until(lambda: listed(project)["work"]["processes"] == 0)
+
+
+def test_what_watches_a_terminal_is_killed(project: Project, sessions: Sessions, terminal: Terminal) -> None:
+    """Then coop gives the terminal back itself, as always."""
+    started(sessions)
+    before = terminal.state()
+    process = on_terminal(
+        terminal, project, "exec", "work", "--", "sh", "-c", "echo ready; read line; exit 3"
+    )
+    terminal.screen.expect_exact(b"ready")
+    (watch,) = descendants(process.pid)
+    kill(watch)
+    terminal.screen.send(b"line\r")
+    terminal.rest(process)
+    assert (process.returncode, terminal.state()) == (3, before)
 
 
 def test_exec_on_a_terminal(project: Project, sessions: Sessions, terminal: Terminal) -> None:

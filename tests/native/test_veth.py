@@ -12,9 +12,21 @@ from collections.abc import Iterator
 import pytest
 
 from coopfile.plan.endpoints import NAMESERVER
+from tests.clients import CLIENTS, SCAN, publish_for_apt, publish_for_npm, tools
 from tests.imaged import BUSYBOX
 from tests.native.test_local_image import archive
-from tests.netlab import HTTP, INTERNET, INTERNET6, NEIGHBOUR, PORT, RESOLV_CONF, Lab, on_lab
+from tests.netlab import (
+    FORBIDDEN,
+    HOSTS,
+    HTTP,
+    INTERNET,
+    INTERNET6,
+    NEIGHBOUR,
+    PORT,
+    RESOLV_CONF,
+    Lab,
+    on_lab,
+)
 from tests.sandboxes import Project, Workshop, descendants, kill, wait_gone, wait_until
 
 pytestmark = pytest.mark.native
@@ -156,6 +168,8 @@ def publish(lab: Lab) -> None:
             "parcel-1.dist-info/RECORD",
             "parcel.py,,\nparcel-1.dist-info/METADATA,,\nparcel-1.dist-info/WHEEL,,\n",
         )
+    publish_for_npm(served / "npm")
+    publish_for_apt(served / "apt")
     work = lab.files / "work"
     work.mkdir()
     (work / "file").write_text("text\n")
@@ -169,6 +183,18 @@ def publish(lab: Lab) -> None:
         ("--git-dir", str(served / "project.git"), "update-server-info"),
     ):
         subprocess.run(["git", *arguments], cwd=work, env=environment, check=True, timeout=60)
+
+
+def test_what_people_fetch(connected: Project, lab: Lab) -> None:
+    """curl, git, pip, npm and apt fetch, in the sandbox in which a scan finds nothing of host and network."""
+    publish(lab)
+    before = len(lab.connections())
+    result = connected.shell(f"{CLIENTS}\n/usr/bin/python3 -Ic '{SCAN}'")
+    done, _, found = result.out.partition("found:")
+    assert done.split() == tools(), result
+    assert found.count("(") == found.count(INTERNET) == 3, result
+    reached = {line.split()[1] for line in lab.connections()[before:] if line.startswith("tcp")}
+    assert INTERNET in reached and not reached & {*FORBIDDEN, *HOSTS}
 
 
 def test_many_at_once(connected: Project) -> None:

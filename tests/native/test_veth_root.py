@@ -137,6 +137,20 @@ def test_the_hosts_rules_alone(project: Project) -> None:
     assert running.reached(*tried) == {INTERNET, OTHER, INTERNET6}
 
 
+def test_nothing_is_lost_at_first(project: Project) -> None:
+    """The link is whole before the command starts: nothing has had to be sent twice, which takes a second."""
+    script = f"""
+import socket
+with socket.create_connection(("{INTERNET}", {PORT})), socket.create_connection(("{INTERNET6}", {PORT})):
+    pass
+names, values = [line.split() for line in open("/proc/net/netstat") if line.startswith("TcpExt:")]
+counted = dict(zip(names, values))
+print(counted["TCPSynRetrans"], counted["TCPTimeouts"])
+"""
+    for _ in range(12):
+        assert project.python(script).out.split() == ["0", "0"]
+
+
 def test_others_addresses(project: Project, lab: Lab) -> None:
     """What claims to come from another address than the sandbox's own goes nowhere."""
     running = Running(project)

@@ -87,6 +87,55 @@ def test_owners(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "none of them is the owner" in check(project, capsys, USER.format("bob", "full"))[1]
 
 
+OVERRIDES = """
+[[users]]
+name = "{0}"
+match = ["irc:{0}"]
+override = {{ {1} }}
+"""
+
+
+def test_overrides_and_the_ceiling(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An override that asks for more than the ceiling is an error at its line, whoever asks."""
+    place = project.parent / "settings/coop/Coopfile"
+    place.parent.mkdir(parents=True)
+    place.write_text('[ceiling]\nlimits.memory = "3g"\nnetwork.mode = "none"\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(project.parent / "settings"))
+    more = OVERRIDES.format("bob", 'limits.memory = "4g", network.mode = "host"')
+    less = OVERRIDES.format("eve", 'limits.memory = "1g"')
+    status, out = check(project, capsys, more + less + USER.format("olga", "owner"))
+    assert (status, out.count("error:"), out.count("Coopfile:5:")) == (1, 2, 2), out
+    assert "limits.memory" in out and "network.mode" in out
+    assert check(project, capsys, less + USER.format("olga", "owner"))[0] == 0
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        'limits.memory = "x"',
+        "limits.cpus = 0",
+        'network.mode = "x"',
+        'base.image = "A B"',
+        "nonsense = 1",
+        'env."=" = "x"',
+    ],
+)
+def test_formats_of_overrides(project: Path, capsys: pytest.CaptureFixture[str], override: str) -> None:
+    """What is wrong in an override is said, whoever asks."""
+    text = OVERRIDES.format("bob", override) + USER.format("olga", "owner")
+    status, out = check(project, capsys, text)
+    assert (status, "Coopfile:5:" in out) == (1, True), out
+
+
+def test_an_identity_of_two_users(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who it is would depend on the order, so it is an error."""
+    text = USER.format("alice", "owner") + USER.format("bob", "full").replace("irc:bob", "irc:alice")
+    status, out = check(project, capsys, text)
+    assert (status, "s already" in out) == (1, True), out
+
+
 def test_a_missing_file_is_not_a_finding(capsys: pytest.CaptureFixture[str], project: Path) -> None:
     """A Coopfile that cannot be read is coop's own failure, 125, not 1."""
     assert main(["check", "-f", "missing"]) == 125

@@ -146,26 +146,54 @@ def test_nothing_starts_in_another_container(shell: tuple[str, ...]) -> None:
 def test_processes_are_counted(shell: tuple[str, ...]) -> None:
     """But those that are coop's own, and the one that counts."""
 
+    # In a PID namespace of their own, for others come and go meanwhile.
+    alone = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc")
+    if subprocess.run([*alone, "true"], capture_output=True, timeout=60, check=False).returncode:
+        pytest.skip("no namespaces here")
+    script = 'sleep 100 & sleep 100 & "$@"; exit $?'
+
     def counted(*own: int) -> int:
-        number, memory = map(int, run(shell, inside.counting(own)).stdout.split())
+        argv = [*alone, "sh", "-c", script, "sh", *shell, *inside.counting(own)[1:]]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+        number, memory = map(int, done.stdout.split())
         assert memory > 0
         return number
 
-    process = subprocess.Popen(["sleep", "100"])
-    try:  # others come and go meanwhile
-        assert wait_until(lambda: counted() - counted(process.pid, os.getpid()) == 2)
-    finally:
-        process.kill()
-        process.wait()
+    assert (counted(), counted(1), counted(1, 2)) == (3, 2, 1)
 
 
 @EACH
 def test_paths_are_described(shell: tuple[str, ...], tmp_path: Path) -> None:
-    """By type and size, whatever their names are."""
+    """By type, size, permissions and, but for directories, when they were changed, whatever their names."""
     (tmp_path / "a\nb -x").write_text("four")
     (tmp_path / "-d").mkdir()
     (tmp_path / "link").symlink_to("nowhere")
     os.mkfifo(tmp_path / "pipe")
     names = ("a\nb -x", "-d", "link", "pipe", "none")
-    done = run(shell, inside.describing([f"{tmp_path}/{name}" for name in names]))
-    assert done.stdout.split("\n") == ["file 4", "directory ", "link ", "pipe ", " ", ""]
+    for path in tmp_path.iterdir():
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() else 0o640)
+
+    def described() -> list[list[str]]:
+        done = run(shell, inside.describing([f"{tmp_path}/{name}" for name in names]))
+        return [line.split(" ", 3) for line in done.stdout.split("\n")]
+
+    def described_again(path: Path) -> list[str]:
+        path.chmod(0o640)  # the clock of a file system may be coarse
+        return described()[0]
+
+    found = described()
+    assert [line[:3] for line in found[:4]] == [
+        ["file", "4", "640"],
+        ["directory", "", "755"],
+        ["link", "", "777"],
+        ["pipe", "", "640"],
+    ]
+    assert found[4:] == [["", "", ""], [""]]
+    assert [len(line) for line in found[:4]] == [4, 3, 4, 4] and described() == found
+    path = tmp_path / names[0]
+    times = path.stat()
+    path.write_text("five"[:4])
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert wait_until(lambda: described_again(path) != found[0])
+    assert described()[1:] == found[1:]

@@ -14,7 +14,19 @@ from coopfile.language.settings import SETTINGS
 from coopfile.plan.bind import Mount, bind
 from coopfile.plan.model import Access, Plan
 from coopfile.plan.promises import unkept
-from coopfile.plan.sessions import CACHES, flat, is_name, kept, place, project_id, session_id, slug, variables
+from coopfile.plan.sessions import (
+    CACHES,
+    flat,
+    is_name,
+    is_own_name,
+    kept,
+    own_name,
+    place,
+    project_id,
+    session_id,
+    slug,
+    variables,
+)
 from tests.unit.plan.samples import PLAN, with_leaf
 from tests.unit.plan.strategies import RELATIVE
 from tests.unit.plan.test_bind import HOST
@@ -188,3 +200,31 @@ def test_named_sessions_have_directories_of_their_own() -> None:
     assert first.kept[0].source != second.kept[0].source and first.kept[1] == second.kept[1]
     assert second.kept[0].source == f"{place(DATA, ROOT, None, 'work')}/persist/.claude"
     assert second.environment["COOP_SESSION"] == session_id(ROOT, None, "work")
+
+
+@given(st.integers(1, 1 << 22), st.binary(min_size=4, max_size=4))
+def test_the_names_that_programs_have_for_themselves(process: int, token: bytes) -> None:
+    """They are names, and what makes them is known again by what looks for them."""
+    name = own_name(process, token.hex())
+    assert is_name(name) and is_own_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "python",
+        "python--0123abcd",
+        "python-1",
+        "python-1-0123ABCD",
+        "python-1-0123abc",
+        "python-1-0123abcd-1",
+        "python-1-0123abcde",
+        "python-1-0123abcg",
+        "python-x-0123abcd",
+        "pythons-1-0123abcd",
+    ],
+)
+def test_other_names_are_not_taken_for_them(name: str) -> None:
+    """What is kept under a name that somebody has given is not thrown away."""
+    assert not is_own_name(name)

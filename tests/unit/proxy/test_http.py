@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coopfile.proxy.http import RefusedError, Request, answer, parse
+from coopfile.proxy.http import RefusedError, Request, answer, is_for_proxy, parse
 
 LINES = st.sampled_from(
     [
@@ -116,9 +116,25 @@ def test_anything(data: bytes) -> None:
 
 def test_answer() -> None:
     """An answer has the length that it says, and nothing of a name breaks out of it."""
-    head, _, body = answer(403, "a\u00fcb\x1b").partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 403 Blocked by network.allow") and body.startswith(b"coop: a\\xfcb")
-    assert f"Content-Length: {len(body)}".encode() in head
+    text = 'a\u00fcb\x1b\r\nX: "y\\'
+    head, _, body = answer(403, text, "Blocked by network.allow in Coopfile:1\r\nY: z").partition(b"\r\n\r\n")
+    assert body.startswith(b"coop: a\\xfcb")
+    lines = head.split(b"\r\n")
+    assert lines[0] == b"HTTP/1.1 403 Blocked by network.allow in Coopfile:1??Y: z"
+    assert lines[1] == b'Proxy-Status: coop; error=http_request_denied; details="a?b???X: \\"y\\\\"'
+    assert f"Content-Length: {len(body)}".encode() in lines and len(lines) == 5
+    assert len(answer(403, "x", "y" * 5000).split(b"\r\n")[0]) < 400
+
+
+def test_questions_for_the_proxy() -> None:
+    """A question for the proxy itself is told from requests that are to be passed on."""
+    assert is_for_proxy(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:3128\r\n\r\n")
+    for head in (
+        b"GET http://a/ HTTP/1.1\r\n\r\n",
+        b"POST / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a.example\r\n\r\n",
+    ):
+        assert not is_for_proxy(head)
 
 
 def test_names_are_tokens() -> None:

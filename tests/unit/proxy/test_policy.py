@@ -7,6 +7,7 @@ from socket import AF_INET, AF_INET6, inet_pton
 import pytest
 
 from coopfile.language.hosts import HostPatternType
+from coopfile.language.items import HostPattern
 from coopfile.plan.endpoints import LOCAL_IPV4, LOCAL_IPV6
 from coopfile.proxy.policy import BlockedError, Policy
 from coopfile.proxy.tls import Hello
@@ -74,13 +75,17 @@ def test_message() -> None:
     with pytest.raises(BlockedError) as caught:
         policy("pypi.org", "*.github.com:443").check("evil.example", 443)
     text = str(caught.value)
-    assert (
-        "evil.example:443 is blocked by network.allow" in text
-        and "allowed: pypi.org, *.github.com:443." in text
-    )
+    assert "evil.example:443 is blocked by network.allow of the plan; " in text
+    assert "allowed: pypi.org, *.github.com:443." in text
     assert "`coop why connect evil.example:443`" in text
     with pytest.raises(BlockedError, match="allowed: nothing"):
         policy().check("pypi.org", 443)
+    allowed = Policy((HostPattern("a.example"),), lambda: ((), ()), "Coopfile:14")
+    with pytest.raises(
+        BlockedError, match=r"by network\.allow in Coopfile:14; allowed: a\.example"
+    ) as caught:
+        allowed.check("evil.example", 443)
+    assert caught.value.short == "Blocked by network.allow in Coopfile:14; allowed: a.example"
     with pytest.raises(BlockedError, match="and 30 more"):
         policy(*(f"h{number}.example" for number in range(50))).check("pypi.org", 443)
 

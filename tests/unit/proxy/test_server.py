@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from coopfile.language.items import HostPattern
+from coopfile.proxy import server
 from coopfile.proxy.denials import Denials
 from coopfile.proxy.loop import Loop
 from coopfile.proxy.policy import Place, Policy
@@ -109,6 +110,27 @@ def test_no_reader(proxy: Running) -> None:
         one.close()
 
 
+def test_little_is_kept_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of connections among very many the kernel keeps less on the way than of a few."""
+    with running() as proxy:
+        kept = []
+        ends: list[socket.socket] = []
+        for roomy in (100, 0):
+            monkeypatch.setattr(server, "_ROOMY", roomy)
+            client, end = proxy.tunnel()
+            ends += [client, end]
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
+            end.settimeout(1)
+            sent = 0
+            with pytest.raises(TimeoutError):
+                while sent < 1 << 28:
+                    sent += end.send(bytes(1 << 12))
+            kept.append(sent)
+        assert kept[1] < 1 << 20 < kept[0]
+        for one in ends:
+            one.close()
+
+
 def test_bad_hello_under_a_flood(proxy: Running) -> None:
     """A client that is cut off while its server floods it ends both connections, and nothing else."""
     client, server = proxy.tunnel()
@@ -159,6 +181,77 @@ def test_full() -> None:
             assert server.recv(1) == b"x"
         for one in (*silent, *(end for pair in (*kept, late) for end in pair)):
             one.close()
+
+
+def test_idle_tunnels_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When it is full of tunnels, those that carry nothing for long end, and those in use stay."""
+    monkeypatch.setattr(server, "_SPARE", 0.5)
+    with running(most=10) as proxy:
+        used = proxy.tunnel()
+        idle = [proxy.tunnel() for _ in range(9)]
+        late = proxy.client()
+        late.sendall(b"CONNECT a.example:9000 HTTP/1.1\r\n\r\n")
+        late.settimeout(0.05)
+        answer = b""
+        for _ in range(400):
+            used[0].sendall(b"x")
+            assert used[1].recv(1) == b"x"
+            try:
+                answer = late.recv(4096)
+                break
+            except TimeoutError:
+                continue
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert idle[0][0].recv(1) == b""
+        for one in (late, *used, *(end for pair in idle for end in pair)):
+            one.close()
+
+
+def test_server_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request whose answer comes to no end is given up, and its place is free."""
+    monkeypatch.setattr(server, "_ANSWER", 0.5)
+    with running(most=1) as proxy:
+        for _ in range(2):
+            client = proxy.client()
+            client.sendall(b"GET http://a.example:9000/ HTTP/1.1\r\nHost: a.example:9000\r\n\r\n")
+            end, _ = proxy.origin.accept()
+            end.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            answer = b""
+            while piece := client.recv(4096):
+                answer += piece
+            assert answer.endswith(b"ok")
+            end.close()
+            client.close()
+
+
+@pytest.mark.parametrize(
+    "head", [b"GET http://a.example:9000/" + b"x" * (65 << 10), b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 12000]
+)
+def test_large_heads(proxy: Running, head: bytes) -> None:
+    """A head that is too long is refused when so much of it has come, and never kept."""
+    client = proxy.client()
+    client.sendall(head)
+    assert client.recv(4096).startswith(b"HTTP/1.1 431 ")
+    client.close()
+
+
+def test_what_it_tells(proxy: Running) -> None:
+    """Asked for itself, the proxy tells what is allowed, and what was blocked, over SOCKS too."""
+
+    def ask() -> bytes:
+        client, data = proxy.client(), b""
+        client.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:3128\r\n\r\n")
+        while piece := client.recv(4096):
+            data += piece
+        client.close()
+        return data
+
+    assert b"network.allow of the plan: a.example:9000\nNothing was blocked." in ask()
+    client = proxy.client(1)
+    client.sendall(b"\x05\x01\x00\x05\x01\x00\x03\x06b.test\x00\x16")
+    assert client.recv(2) == b"\x05\x00" and client.recv(10)[:2] == b"\x05\x02"
+    client.close()
+    assert b"  b.test:22 is blocked by network.allow" in ask()
 
 
 def test_one_byte_at_a_time(proxy: Running) -> None:

@@ -15,6 +15,7 @@ from coopfile.plan.bind import Mount
 from coopfile.render import docker
 from coopfile.render.container import Container, Scratch
 from coopfile.render.facts import Engine
+from coopfile.render.networks import Neighbour
 
 DOCKER = Engine("docker", "docker")
 PODMAN = Engine("podman", "podman", default_runtime="crun")
@@ -215,3 +216,49 @@ def test_what_looks_like_an_option_is_no_name(name: str) -> None:
         docker.start(CONTAINER, name)
     with pytest.raises(CoopError, match="is not a name"):
         docker.commit(DOCKER, "x", name)
+
+
+def test_a_network_that_is_joined() -> None:
+    """It is another container's, from which Docker takes host name and name servers."""
+    for engine in (DOCKER, PODMAN):
+        argv = created(engine=engine, network="proxy", joined="coop-x-run-1")
+        assert values(argv, "--network") == ["container:coop-x-run-1"]
+        assert values(argv, "--dns") == values(argv, "--publish") == []
+        assert values(argv, "--hostname") == ([] if engine is DOCKER else ["coop"])
+
+
+def test_a_proxy_that_nobody_serves() -> None:
+    """Nothing is made of a plan in proxy mode without the network that the proxy is in."""
+    with pytest.raises(CoopError, match="no network that the proxy serves"):
+        created(network="proxy")
+
+
+NEIGHBOUR = Neighbour(
+    engine=DOCKER,
+    name="coop-x-run-1",
+    labels=(("coop.managed", "true"), ("coop.owner", "o")),
+    image=CONTAINER.image,
+    argv=("/usr/bin/python3", "-c", "pass"),
+    user="1000:1000",
+    identities=None,
+    mounts=(Mount("/usr", "/usr", False),),
+    runtime=None,
+    memory=1 << 27,
+    lowest=None,
+)
+
+
+def test_a_neighbour() -> None:
+    """It has no network, no capability, nothing to write to, and no host's names."""
+    for engine in (DOCKER, PODMAN):
+        argv = docker.neighbour(NEIGHBOUR.replace(engine=engine))
+        assert argv[1:3] == ("run", "--detach") and argv[-3:] == NEIGHBOUR.argv
+        assert values(argv, "--network") == ["none"]
+        assert values(argv, "--cap-drop") == ["ALL"] and "--read-only" in argv
+        assert "no-new-privileges" in values(argv, "--security-opt")
+        assert values(argv, "--dns") == (["0.0.0.0"] if engine is DOCKER else [])
+        assert all("readonly" in value for value in values(argv, "--mount"))
+        assert "--sysctl" not in argv
+    low = docker.neighbour(NEIGHBOUR.replace(lowest=80, runtime="crun", identities="host"))
+    assert values(low, "--sysctl") == ["net.ipv4.ip_unprivileged_port_start=80"]
+    assert values(low, "--runtime") == ["crun"] and values(low, "--userns") == ["host"]

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 
+from coopfile.proxy.denials import Denial
 from coopfile.session.backend import Open
 from coopfile.session.model import TIMED_OUT, Command, Ended, Running, SessionGone, Spec, Usage
 
@@ -25,6 +26,7 @@ class HostBackend:
         self.removed: list[Spec] = []
         self.told: tuple[str, ...] = ()
         self.noted: list[tuple[str, ...]] = []
+        self.denied: tuple[Denial, ...] = ()
         self.live: dict[str, HostLive] = {}
 
     def open(self, spec: Spec) -> Open:
@@ -34,12 +36,16 @@ class HostBackend:
         self.opened.append(spec)
         fresh = spec.name not in self.live
         if fresh:
-            self.live[spec.name] = HostLive(spec.name)
+            self.live[spec.name] = HostLive(spec.name, spec.project.root)
         return Open(self.live[spec.name], fresh)
 
     def note(self, spec: Spec, argv: Sequence[str]) -> None:
         """Note a command."""
         self.noted.append(tuple(argv))
+
+    def denials(self, spec: Spec, began: float) -> tuple[Denial, ...]:
+        """Return what somebody has put there."""
+        return self.denied
 
     def stop(self, spec: Spec) -> tuple[str, ...]:
         """End a session."""
@@ -69,8 +75,9 @@ class HostLive:
 
     backend = "host"
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, root: str = ".") -> None:
         self.name = name
+        self.root = root
         self.commands: list[HostRunning] = []
         self.released = 0
         self.over = False
@@ -82,6 +89,10 @@ class HostLive:
         running = HostRunning(self, command, streams)
         self.commands.append(running)
         return running
+
+    def workspace(self) -> tuple[int, ...]:
+        """Return the project, in which nothing is guarded."""
+        return (os.open(self.root, os.O_PATH | os.O_DIRECTORY),)
 
     def usage(self) -> Usage:
         """Return next to nothing."""

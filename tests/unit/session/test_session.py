@@ -364,6 +364,7 @@ def test_commands_that_are_none(
         ({"name": ""}, "cannot have the name"),
         ({"name": "a/b"}, "cannot have the name"),
         ({"name": 3}, "cannot have the name"),
+        ({"name": "python-12-0123abcd"}, "sessions without one get"),
         ({"ttl": 0}, "ttl is 0"),
         ({"ttl": float("inf")}, "ttl is inf"),
     ],

@@ -1,2 +1,2 @@
-error: network.mode = "proxy" is not there yet
-help: use "none" or "host"
+error: network.mode = "proxy": runsc has a network of its own inside, in which coop's proxy cannot listen
+help: sandbox.runtime = "runc", the native back end, or network.mode = "none"

@@ -1,2 +1,2 @@
-error: network.mode = "proxy" is not there yet
-help: use "none" or "host"
+error: network.mode = "proxy": the proxy is a process of coop's, which nothing that is pasted starts
+help: coop run does, on this engine too; or network.mode = "none"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coopfile.cli.elsewhere import is_usual
+from coopfile.engines.making import is_usual
 from coopfile.plan.bind import Weakening
 from coopfile.render.facts import Engine
 
