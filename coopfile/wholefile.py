@@ -27,10 +27,11 @@ def read(path: str, most: int) -> bytes | None:
     return data
 
 
-def write(path: str, content: bytes, mode: int | None = None) -> None:
+def write(path: str, content: bytes, mode: int | None = None, *, durable: bool = True) -> None:
     """Put ``content`` on disk beside a path, then in its place; a link there is replaced itself.
 
-    ``mode`` is exact; without one it is what the umask leaves. Raises OSError, and then
+    ``mode`` is exact; without one it is what the umask leaves. What is not ``durable`` may be damaged
+    after the machine has lost its power, though not by the end of any process. Raises OSError, and then
     what was there is as it was. What a killed writer has left beside the path goes with
     the next write.
     """
@@ -42,7 +43,8 @@ def write(path: str, content: bytes, mode: int | None = None) -> None:
                 os.fchmod(file.fileno(), mode)
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
             os.replace(partial, path)
         except BaseException:
             with contextlib.suppress(OSError):

@@ -124,8 +124,8 @@ def connect(path, times):
 
 def brief_helper(seconds):
     from coopfile.session import helper
-    begin = "from coopfile.session.helper"
-    patch = f"from coopfile.session import helper; helper._IDLE = {seconds}; "
+    begin = "from coopfile.session.zygote"
+    patch = f"from coopfile.session import zygote; zygote._IDLE = {seconds}; "
     helper._PROGRAM = helper._PROGRAM.replace(begin, patch + begin)
 
 def repeat(name, argv, times, together):
@@ -362,13 +362,14 @@ class Sessions:
 
     def monitor(self, name: str = "default") -> int:
         """Return the number of the process that keeps a session."""
-        found = holder(self.directory(name) / "alive")
+        found = keeper(self.directory(name))
         assert found is not None, "the session does not run"
         return found
 
     def first(self, name: str = "default") -> int:
         """Return the number of a session's PID 1, as the host counts."""
-        return children(self.monitor(name))[0]
+        monitor = self.monitor(name)
+        return next(pid for pid in children(monitor) if _numbering(pid) != _numbering(monitor))
 
     def supervisors(self, name: str = "default") -> list[int]:
         """Return the numbers of those of PID 1's children that are coop's own."""
@@ -388,7 +389,7 @@ class Sessions:
     def note(self, name: str, directory: str) -> None:
         """Know a session that has just been opened, and its processes."""
         self._directories[name] = self.data / "sessions" / Path(directory).name
-        monitor = holder(self._directories[name] / "alive")
+        monitor = keeper(self._directories[name])
         if monitor is None:
             return  # it has ended already
         self._known.update((monitor, *descendants(monitor)))
@@ -433,7 +434,7 @@ class Sessions:
         kill(*self.helpers())
         sessions = self.data / "sessions"
         for path in sessions.glob("*/alive") if sessions.is_dir() else ():
-            monitor = holder(path)
+            monitor = keeper(path.parent)
             if monitor is not None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(monitor, signal.SIGTERM)
@@ -462,6 +463,17 @@ def holder(path: Path) -> int | None:
         if found is not None and int(found[2]) == number:
             return int(found[1])
     return None
+
+
+def keeper(directory: Path) -> int | None:
+    """Return the number of the process that keeps a session that lives: the one who locks may be another."""
+    path = directory / "alive"
+    told = path.read_text().split() if holder(path) else []
+    return int(told[0]) if told else None
+
+
+def _numbering(pid: int) -> str:
+    return os.readlink(f"/proc/{pid}/ns/pid")
 
 
 def children(pid: int) -> list[int]:

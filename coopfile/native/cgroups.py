@@ -21,6 +21,8 @@ from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from coopfile.native.systemd import Scope
     from coopfile.plan.model import Limits
 
@@ -162,20 +164,29 @@ def unified_only(mounts: str | None = None) -> bool:
 class Group:
     """The control group of one sandbox, in as many hierarchies as its limits need."""
 
-    def __init__(self) -> None:
+    def __init__(self, made: Sequence[tuple[str, int]] = (), lent: Sequence[tuple[str, int]] = ()) -> None:
+        """``made`` and ``lent`` are what ``hand_over`` of another process's has returned."""
         self.controllers: set[str] = set()
         self._scope: Scope | None = None
-        self._made: list[tuple[str, int]] = []  # directory and version
-        self._lent: list[tuple[str, int]] = []  # the same, of systemd's
+        self._made = list(made)  # directory and version
+        self._lent = list(lent)  # the same, of systemd's
 
-    def create(self, hierarchies: tuple[Hierarchy, ...], limits: Limits) -> None:
+    def hand_over(self) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
+        """Leave the groups to another process; return what it makes its own of."""
+        found = tuple(self._made), tuple(self._lent)
+        self._made.clear()
+        self._lent.clear()
+        return found
+
+    def create(self, hierarchies: tuple[Hierarchy, ...], limits: Limits, owner: int) -> None:
         """Make the directories and set the limits; on an error ``remove`` still works.
 
-        A controller whose limit cannot be set is not in ``controllers`` afterwards.
+        ``owner`` is the process that the groups are named after: when it is gone, they are anybody's to
+        remove. A controller whose limit cannot be set is not in ``controllers`` afterwards.
         """
         for hierarchy in hierarchies:
             _sweep(hierarchy.directory)
-            directory = _directory(hierarchy, os.getpid())
+            directory = _directory(hierarchy, owner)
             try:
                 os.mkdir(directory)
             except OSError:
@@ -255,10 +266,24 @@ def open_own(hierarchies: tuple[Hierarchy, ...]) -> list[int]:
 def enter(directories: list[int], monitor: int) -> None:
     """Move the calling thread, the only one of its process, into the monitor's v1 groups."""
     for directory in directories:
-        tasks = os.open(f"{_PREFIX}{monitor}/tasks", os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory)
-        os.write(tasks, b"0")
-        os.close(tasks)
+        join(os.open(f"{_PREFIX}{monitor}/tasks", os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory))
         os.close(directory)
+
+
+def open_tasks(hierarchies: tuple[Hierarchy, ...], monitor: int) -> list[int]:
+    """Open what another process takes to ``join`` the monitor's v1 groups."""
+    flags = os.O_WRONLY | os.O_CLOEXEC
+    return [
+        os.open(f"{_directory(hierarchy, monitor)}/tasks", flags)
+        for hierarchy in hierarchies
+        if hierarchy.version == 1
+    ]
+
+
+def join(tasks: int) -> None:
+    """Move the calling thread, the only one of its process, into a v1 group; closes its file."""
+    os.write(tasks, b"0")
+    os.close(tasks)
 
 
 def _directory(hierarchy: Hierarchy, monitor: int) -> str:

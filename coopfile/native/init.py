@@ -11,6 +11,7 @@ import os
 from coopfile.errors import CoopError
 from coopfile.native import landlock, namespaces, report, seccomp, signals, streams, syscalls, title
 from coopfile.native.cgroups import enter, open_own
+from coopfile.native.confine import FAILED, Table, end_all, limit_resources, lock_in
 from coopfile.native.spawn import spawn
 from coopfile.native.tree import build
 from coopfile.record import Record
@@ -26,15 +27,7 @@ if TYPE_CHECKING:
     from coopfile.native.proxied import Gate
     from coopfile.native.pty import Wanted
     from coopfile.native.publishing import Publication
-    from coopfile.native.serve import Serving
     from coopfile.plan.bind import Launch
-
-FAILED = 125
-# While a root file system is built. CAP_DAC_OVERRIDE: images have directories that nobody may write,
-# root's capabilities aside. CAP_SYS_CHROOT: apk runs the scripts of packages in a chroot. Both count in
-# the sandbox's user namespace only, for files that are the caller's own, of which it sees its own.
-BUILD_CAPABILITIES = 1 << 1 | 1 << 18
-_LOST = "{} was replaced on the host meanwhile, and the sandbox could write it from then on: look at it"
 
 
 class Start(Record):
@@ -44,8 +37,7 @@ class Start(Record):
     sandbox is in its control group and the places of the guards are held, and closes
     it by dying. Into ``ended`` PID 1 writes a byte when it is the last process. ``mask`` is the caller's
     signal mask. ``building`` tells that a root file system is built. ``links`` lead to what connects
-    the sandbox. ``serving`` is there for a session, which runs no command of its own. ``terminal`` is
-    one that the command is to have instead of the caller's.
+    the sandbox. ``terminal`` is one that the command is to have instead of the caller's.
     """
 
     launch: Launch
@@ -59,7 +51,6 @@ class Start(Record):
     landlock_abi: int
     building: bool
     links: tuple[Link | Gate | Publication, ...]
-    serving: Serving | None = None
     terminal: Wanted | None = None
 
 
@@ -85,14 +76,7 @@ def _run(start: Start) -> int:
     title.take("coop")  # the command line names paths of the host
     layout = start.layout
     groups = open_own(start.enforcement.hierarchies)
-    serving = start.serving
-    upper = build(
-        layout.root,
-        layout.operations,
-        layout.guards,
-        lambda: _pass_gate(start, groups),
-        keeps_upper=serving is not None,
-    )
+    build(layout.root, layout.operations, layout.guards, lambda: _pass_gate(start, groups))
     if start.terminal is not None:
         streams.let_go(start.terminal.streams)
     streams.take_own_devices()
@@ -102,62 +86,32 @@ def _run(start: Start) -> int:
     for link in start.links:
         link.accept()
     syscalls.new_session_keyring()
-    try:
-        _enter(launch.directory)
-    except OSError:
-        raise CoopError(f"{launch.directory} is not visible inside the sandbox") from None
-    _lock_in(start)
-    session = () if serving is None else serving.descriptors
-    session += () if upper is None else (upper.descriptor,)
+    place = open_workspace(launch.directory)
+    os.fchdir(place)
+    os.close(place)
+    rules = None if not start.landlock_abi else fence(layout.landlock, start.landlock_abi).descriptor
+    calls = syscalls.Filter(seccomp.build(syscalls.MACHINE, building=start.building))
+    lock_in(rules, calls, start.building)
     channel = () if start.terminal is None else (start.terminal.channel,)
-    syscalls.close_but((0, 1, 2, start.report, start.ended, *session, *channel))
-    table = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
-    mounts = syscalls.read_all(table)
-    _limit_resources(start.enforcement.rlimits)
+    syscalls.close_but((0, 1, 2, start.report, start.ended, *channel))
+    table = Table()
+    limit_resources(start.enforcement.rlimits)
     if not start.building:
         os.umask(callers_umask)
-    if serving is None:
-        status = _reap(_start(start))
-    else:
-        from coopfile.native.serve import Server
-
-        status = Server(start, serving, upper).serve()
-    _tell_lost(mounts, table, start.report)
-    _end_all()
+    status = _reap(_start(start))
+    table.tell_lost(start.report)
+    end_all()
     os.write(start.ended, b"1")
     return status
 
 
-def _enter(directory: str) -> None:
-    """Change to a directory, whoever may have put a link to a descriptor of ours there meanwhile."""
+def open_workspace(path: str) -> int:
+    """Open a directory to change to, whoever may have put a link to a descriptor of ours there meanwhile."""
     flags, how = syscalls.O_PATH | os.O_DIRECTORY, syscalls.RESOLVE_NO_MAGICLINKS
-    descriptor = syscalls.openat2(syscalls.AT_FDCWD, directory, flags, how)
-    os.fchdir(descriptor)
-    os.close(descriptor)
-
-
-def _mounts(text: bytes) -> set[tuple[str, str]]:
-    """Return number and place of every mount in a table: proc_pid_mountinfo(5)."""
-    fields = [line.split(" ", 5) for line in os.fsdecode(text).splitlines()]
-    return {(field[0], field[4]) for field in fields}
-
-
-def _tell_lost(before: bytes, table: int, report_to: int) -> None:
-    """Tell of guards that are gone since the table of mounts was read.
-
-    Nobody inside can change it; a mount is gone when the host replaced what it guarded. The
-    command may have taken PID 1's means to look (prlimit).
-    """
     try:
-        os.lseek(table, 0, os.SEEK_SET)
-        after = syscalls.read_all(table)
-        if after == before:
-            return
-        lost = [_LOST.format(path) for _, path in sorted(_mounts(before) - _mounts(after))]
-    except (OSError, MemoryError):
-        lost = ["coop could not tell whether the host replaced a protected file meanwhile"]
-    for text in lost:
-        report.send(report_to, report.Message(report.NOTE, text))
+        return syscalls.openat2(syscalls.AT_FDCWD, path, flags, how)
+    except OSError:
+        raise CoopError(f"{path} is not visible inside the sandbox") from None
 
 
 def _pass_gate(start: Start, groups: list[int]) -> None:
@@ -176,35 +130,17 @@ def _pass_gate(start: Start, groups: list[int]) -> None:
     enter(groups, start.monitor)
 
 
-def _lock_in(start: Start) -> None:
-    fence = None
-    if start.landlock_abi:
-        fence = landlock.Fence(start.landlock_abi)
-        root = os.open("/", syscalls.O_PATH | os.O_CLOEXEC)
-        fence.allow(root, landlock.READ_DIR)
-        os.close(root)
-        for path, write in start.layout.landlock:
-            fence.allow_path(path, fence.rights if write else landlock.READ)
-        for stream in (0, 1, 2):
-            fence.allow_stream(stream)
-    _limit_core()
-    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
-    syscalls.drop_capabilities(BUILD_CAPABILITIES if start.building else 0)
-    syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
-    if fence is not None:
-        fence.enforce()
-    syscalls.set_seccomp_filter(seccomp.build(syscalls.MACHINE, building=start.building))
-
-
-def _limit_core() -> None:
-    """Forbid core dumps; 1 also keeps the kernel from feeding the host's dump handler: core(5)."""
-    syscalls.limit_resource(syscalls.RLIMIT_CORE, 1)
-
-
-def _limit_resources(rlimits: tuple[tuple[int, int], ...]) -> None:
-    """Set limits that no control group enforces, for this process and its children to come."""
-    for resource, value in rlimits:
-        syscalls.limit_resource(resource, value)
+def fence(allowed: Sequence[tuple[str, bool]], abi: int) -> landlock.Fence:
+    """Return the rules for paths of the new tree, with whether each may be written, and for the streams."""
+    made = landlock.Fence(abi)
+    root = os.open("/", syscalls.O_PATH | os.O_CLOEXEC)
+    made.allow(root, landlock.READ_DIR)
+    os.close(root)
+    for path, write in allowed:
+        made.allow_path(path, made.rights if write else landlock.READ)
+    for stream in (0, 1, 2):
+        made.allow_stream(stream)
+    return made
 
 
 def _start(start: Start) -> int:
@@ -249,16 +185,6 @@ def _reap(command: int) -> int:
                 os.kill(-command if number in signals.OF_A_TERMINAL else command, number)
             except OSError:
                 pass  # it has just ended; its status is on the way
-
-
-def _end_all() -> None:
-    """End what the command left running, and wait until PID 1 is alone, as the kernel would."""
-    try:
-        os.kill(-1, signals.SIGKILL)
-        while True:
-            os.waitpid(-1, 0)
-    except (ProcessLookupError, ChildProcessError):
-        pass
 
 
 def exit_status(status: int) -> int:

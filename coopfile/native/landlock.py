@@ -59,7 +59,7 @@ class Fence:
         attr = pack("QQQ", self.rights, 0, scoped)  # struct landlock_ruleset_attr: files, network, scopes
         # The structure grew with the ABI; a kernel refuses trailing fields that it does not know only
         # when they are not zero (copy_struct_from_user), so the full size is always right.
-        self._ruleset = syscalls.call("landlock_create_ruleset", _CREATE_RULESET, attr, len(attr), 0)
+        self.descriptor = syscalls.call("landlock_create_ruleset", _CREATE_RULESET, attr, len(attr), 0)
 
     def allow(self, descriptor: int, rights: int) -> None:
         """Allow ``rights`` on what the descriptor stands for and everything beneath it."""
@@ -69,7 +69,7 @@ class Fence:
         if not rights:
             return
         attr = pack("=Qi", rights, descriptor)  # struct landlock_path_beneath_attr, packed
-        syscalls.call("landlock_add_rule", _ADD_RULE, self._ruleset, 1, attr, 0)
+        syscalls.call("landlock_add_rule", _ADD_RULE, self.descriptor, 1, attr, 0)
 
     def allow_path(self, path: str, rights: int) -> None:
         """Allow ``rights`` beneath a path; a path that does not exist needs no rule."""
@@ -101,5 +101,5 @@ class Fence:
 
     def enforce(self) -> None:
         """Restrict this process and all that come of it. no_new_privs must be set."""
-        syscalls.call("landlock_restrict_self", _RESTRICT_SELF, self._ruleset, 0)
-        os.close(self._ruleset)
+        syscalls.call("landlock_restrict_self", _RESTRICT_SELF, self.descriptor, 0)
+        os.close(self.descriptor)

@@ -73,10 +73,10 @@ def _systemd_is_there() -> bool:
     return systemd.available()
 
 
-def reached(keys: tuple[str, ...], limits: Limits) -> list[str]:
-    """Return what to tell a person about limits that the sandbox ran into."""
+def reached(keys: tuple[str, ...], memory: int, pids: int) -> list[str]:
+    """Return what to tell a person about limits that the sandbox ran into, and which these were."""
     texts = {
-        "limits.memory": f"the command ran out of memory: limits.memory is {limits.memory} bytes",
-        "limits.pids": f"the command could not start more processes: limits.pids is {limits.pids}",
+        "limits.memory": f"the command ran out of memory: limits.memory is {memory} bytes",
+        "limits.pids": f"the command could not start more processes: limits.pids is {pids}",
     }
     return [texts[key] for key in keys]

@@ -11,6 +11,7 @@ import os
 
 from coopfile.native import init, namespaces, report, signals, syscalls
 from coopfile.native.cgroups import Group
+from coopfile.native.confine import FAILED
 from coopfile.native.limits import Enforcement, reached
 from coopfile.native.placeholders import Placeholders
 from coopfile.native.sources import open_real
@@ -25,18 +26,13 @@ if TYPE_CHECKING:
     from coopfile.native.proxied import Gate
     from coopfile.native.pty import Wanted
     from coopfile.native.publishing import Listener, Publication
-    from coopfile.native.serve import Serving
     from coopfile.plan.bind import Launch
-
-
-_LOOKS = 60.0  # seconds between two looks whether anything leads to a session
 
 
 class Order(Record):
     """What the caller asks of the monitor. ``report`` is the pipe's end to write to.
 
-    ``listeners`` are the ports that are published. With ``serving`` it is a session, which does not
-    end with the process that asks for it.
+    ``listeners`` are the ports that are published.
     """
 
     launch: Launch
@@ -49,13 +45,12 @@ class Order(Record):
     means: tuple[Means, ...]
     log: str
     listeners: tuple[Listener, ...] = ()
-    serving: Serving | None = None
     terminal: Wanted | None = None
 
 
 def main(order: Order, caller: int) -> NoReturn:
     """Be the monitor, a child of process ``caller``; never returns."""
-    status = init.FAILED
+    status = FAILED
     try:
         status = watch(order, caller)
     except BaseException as error:  # a traceback must not reach the caller's terminal
@@ -69,17 +64,23 @@ def watch(order: Order, caller: int) -> int:
     os.setsid()  # signals of the terminal are the caller's to forward
     group, placeholders = Group(), Placeholders()
     try:
-        _depend(order, caller)
-        links = _links(order)
+        _depend(caller)
+        links = start_links(
+            order.launch,
+            order.layout,
+            order.means,
+            order.listeners,
+            order.log,
+            order.landlock_abi,
+            order.report,
+        )
         if order.enforcement.scoped:
             group.ask_systemd(order.enforcement.scoped, order.launch.limits)
         namespaces.enter_user_namespace(order.launch.uid, order.launch.gid)
-        _depend(order, caller)  # the change of credentials has cleared it: prctl(2)
+        _depend(caller)  # the change of credentials has cleared it: prctl(2)
         pid, ended = _start(order, group, placeholders, links)
-        if order.serving is not None:
-            order.serving.leave(order.report)
-        status = _supervise(pid, ended, placeholders, order.serving)
-        for text in reached(group.exceeded(), order.launch.limits):
+        status = _supervise(pid, ended, placeholders)
+        for text in reached(group.exceeded(), order.launch.limits.memory, order.launch.limits.pids):
             report.send(order.report, report.Message(report.NOTE, text))
         for link in links:
             link.close()
@@ -93,31 +94,36 @@ def watch(order: Order, caller: int) -> int:
         placeholders.release()
 
 
-def _depend(order: Order, caller: int) -> None:
-    """Be told when the caller dies; a session depends on nobody."""
-    if order.serving is not None:
-        return
+def _depend(caller: int) -> None:
+    """Be told when the caller dies."""
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signals.ABANDONED)
     if os.getppid() != caller:
         raise SystemExit
 
 
-def _links(order: Order) -> tuple[Link | Gate | Publication, ...]:
-    """Start what connects the sandbox, if anything does, while this process is in the host's namespaces."""
+def start_links(
+    launch: Launch,
+    layout: Layout,
+    means: tuple[Means, ...],
+    listeners: tuple[Listener, ...],
+    log: str,
+    landlock_abi: int,
+    report_to: int,
+) -> tuple[Link | Gate | Publication, ...]:
+    """Start what connects a sandbox, if anything does, while this process is in the host's namespaces."""
     links: list[Link | Gate | Publication] = []
-    if order.listeners:
+    if listeners:
         from coopfile.native import publishing
 
-        links.append(publishing.start(order.listeners, order.landlock_abi))
-    if order.launch.network == "proxy":
+        links.append(publishing.start(listeners, landlock_abi))
+    if launch.network == "proxy":
         from coopfile.native import proxied
 
-        launch = order.launch
-        links.append(proxied.start(launch.allow, order.log, order.landlock_abi, launch.listed))
-    elif order.means:
+        links.append(proxied.start(launch.allow, log, landlock_abi, launch.listed))
+    elif means:
         from coopfile.native import network
 
-        links.append(network.start(order.means, order.layout.writable, order.report))
+        links.append(network.start(means, layout.writable, report_to))
     return tuple(links)
 
 
@@ -147,7 +153,6 @@ def _start(
                 landlock_abi=order.landlock_abi,
                 building=order.building,
                 links=links,
-                serving=order.serving,
                 terminal=order.terminal,
             )
         )
@@ -157,12 +162,7 @@ def _start(
     os.close(end)
     signals.announce(ended)
     try:
-        group.create(order.enforcement.hierarchies, order.launch.limits)
-        order.enforcement.check(group.controllers)
-        for directory, paths in order.layout.held:
-            root = open_real(directory)
-            placeholders.reserve(root, paths)
-            os.close(root)
+        hold(group, placeholders, order.launch, order.layout, order.enforcement, os.getpid())
         group.admit(pid)
         os.write(opener, b"1")
     except BaseException:
@@ -172,16 +172,31 @@ def _start(
     return pid, ended
 
 
-def _supervise(pid: int, ended: int, placeholders: Placeholders, serving: Serving | None) -> int:
-    """Forward signals until PID 1 ends; return its status. End a session that nothing leads to any more.
+def hold(
+    group: Group,
+    placeholders: Placeholders,
+    launch: Launch,
+    layout: Layout,
+    enforcement: Enforcement,
+    owner: int,
+) -> None:
+    """Make the control groups and hold the places of the guards; ``owner`` is the monitor's number."""
+    group.create(enforcement.hierarchies, launch.limits, owner)
+    enforcement.check(group.controllers)
+    for directory, paths in layout.held:
+        root = open_real(directory)
+        placeholders.reserve(root, paths)
+        os.close(root)
+
+
+def _supervise(pid: int, ended: int, placeholders: Placeholders) -> int:
+    """Forward signals until PID 1 ends; return its status.
 
     The kernel takes PID 1's namespaces apart while the placeholders are removed: nobody is
     left whom they held back.
     """
     while True:
-        number = signals.wait(None if serving is None else _LOOKS)
-        if serving is not None and not serving.is_known():
-            os.kill(pid, signals.SIGTERM)
+        number = signals.wait()
         if number == signals.SIGIO:
             if os.read(ended, 1):
                 placeholders.release()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+from os import getegid, geteuid, setgroups
 
 from coopfile.errors import CoopError
 from coopfile.native import syscalls
+from coopfile.native.syscalls import detached_mount, unshare, write_file
 
+# Mounts, host name, IPC and control groups.
+OTHERS = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWUTS | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWCGROUP
 _APPARMOR = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 _DEBIAN = "/proc/sys/kernel/unprivileged_userns_clone"
 _MOST = "/proc/sys/user/max_user_namespaces"
@@ -27,14 +31,14 @@ def enter_user_namespace(uid: int, gid: int) -> None:
     Only this one id is mapped, which the kernel allows without privileges when
     setgroups is given up: user_namespaces(7). Children are in the PID namespace.
     """
-    outer_uid, outer_gid = os.geteuid(), os.getegid()
+    outer_uid, outer_gid = geteuid(), getegid()
     if outer_uid == 0:
         _leave_groups()
     try:
-        syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWPID)
-        syscalls.write_file("/proc/self/setgroups", "deny")
-        syscalls.write_file("/proc/self/uid_map", f"{uid} {outer_uid} 1\n")
-        syscalls.write_file("/proc/self/gid_map", f"{gid} {outer_gid} 1\n")
+        unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWPID)
+        write_file("/proc/self/setgroups", "deny")
+        write_file("/proc/self/uid_map", f"{uid} {outer_uid} 1\n")
+        write_file("/proc/self/gid_map", f"{gid} {outer_gid} 1\n")
     except OSError as error:
         raise explain(error) from None
 
@@ -45,7 +49,7 @@ def _leave_groups() -> None:
     Root of a namespace that an unprivileged user made cannot: the groups are that user's own.
     """
     try:
-        os.setgroups([])
+        setgroups([])
     except PermissionError:
         try:
             with open("/proc/self/setgroups", encoding="ascii") as file:
@@ -61,11 +65,23 @@ def _leave_groups() -> None:
 
 def enter_other_namespaces(*, network: bool) -> None:
     """Enter new mount, host name, IPC and cgroup namespaces, and a network one if asked for."""
-    flags = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWUTS | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWCGROUP
     try:
-        syscalls.unshare(flags | (syscalls.CLONE_NEWNET if network else 0))
+        unshare(OTHERS | (syscalls.CLONE_NEWNET if network else 0))
     except OSError as error:
         raise explain(error) from None
+
+
+def processes() -> int:
+    """Return a detached mount that shows the processes of the PID namespace that this process is in."""
+    attributes = syscalls.MOUNT_ATTR_NOSUID | syscalls.MOUNT_ATTR_NODEV | syscalls.MOUNT_ATTR_NOEXEC
+    try:
+        # The kernel allows it as long as the host's own is there: mount_too_revealing.
+        return detached_mount("proc", attributes)
+    except PermissionError:
+        raise CoopError(
+            "the kernel refuses to mount /proc: parts of the host's own are hidden, as in containers",
+            "run the container with an unmasked /proc (docker: --security-opt systempaths=unconfined)",
+        ) from None
 
 
 def explain(error: OSError) -> NamespaceError:

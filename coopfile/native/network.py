@@ -81,9 +81,9 @@ class Link(Record):
         """Return what there is to tell after the command's end: nothing."""
         return ()
 
-    def announce(self) -> None:
-        """Tell that this process, PID 1, has its namespaces: by its number outside."""
-        os.write(self.number, os.readlink("/proc/self").encode())
+    def announce(self, pid: int | None = None) -> None:
+        """Tell that PID 1 has its namespaces: by its number outside; without ``pid`` it is this process."""
+        os.write(self.number, (os.readlink("/proc/self") if pid is None else str(pid)).encode())
         os.close(self.number)
 
     def accept(self) -> str:

@@ -11,7 +11,7 @@ import os
 import stat
 
 from coopfile.errors import CoopError
-from coopfile.native import kept, sources, syscalls
+from coopfile.native import kept, namespaces, sources, syscalls
 from coopfile.native.guards import Guards
 from coopfile.plan.bind import inside
 from coopfile.record import Record
@@ -336,16 +336,8 @@ class Proc(Operation):
         return f"proc       /proc (read-only; masked: {' '.join(self.masked)})"
 
     def cover(self, tree: Tree) -> None:
-        flags = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
-        try:
-            # The kernel allows it as long as the host's own is there: mount_too_revealing.
-            syscalls.mount("proc", "/proc", "proc", flags)
-        except PermissionError:
-            raise CoopError(
-                "the kernel refuses to mount /proc: parts of the host's own are hidden, as in containers",
-                "run the container with an unmasked /proc (docker: --security-opt systempaths=unconfined)",
-            ) from None
-        tree.prepared["/proc"] = syscalls.open_tree(syscalls.AT_FDCWD, "/proc")
+        if "/proc" not in tree.prepared:
+            tree.prepared["/proc"] = namespaces.processes()
 
     def execute(self, tree: Tree) -> None:
         proc = tree.prepared.pop("/proc")

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _CONTENTS: dict[tuple[str, ...], bytes] = {(".git", "commondir"): b".\n"}
+# Directory, name, content, descriptor that has the lock, and (device, inode).
+Held = tuple[int, str, "bytes | None", int, "tuple[int, int]"]
 _TRIES = 1000
 _PAUSE = 0.002  # seconds between two of them
 
@@ -58,8 +60,7 @@ class Placeholders:
 
     def __init__(self) -> None:
         self._directories: list[int] = []
-        # Directory, name, content, descriptor that has the lock, and (device, inode).
-        self._held: list[tuple[int, str, bytes | None, int, tuple[int, int]]] = []
+        self._held: list[Held] = []
 
     def reserve(self, root: int, paths: Iterable[str]) -> None:
         """Make sure that each relative path, or a first part of it, exists below ``root``.
@@ -169,6 +170,25 @@ class Placeholders:
             os.close(descriptor)
         self._held.clear()
         self._directories.clear()
+
+    def hand_over(self) -> tuple[tuple[Held, ...], list[int]]:
+        """Leave the placeholders to another process: what tells of each, and descriptors to send there.
+
+        In ``Held`` a descriptor is a position in the list. The caller closes them.
+        """
+        sent = [*self._directories, *(item[3] for item in self._held)]
+        places = {descriptor: place for place, descriptor in enumerate(sent)}
+        told = tuple((places[item[0]], *item[1:3], places[item[3]], item[4]) for item in self._held)
+        self._held.clear()
+        self._directories.clear()
+        return told, sent
+
+    def take_over(self, told: Iterable[Held], received: list[int]) -> None:
+        """Make one's own what another process has handed over; the descriptors are this process's."""
+        known = [(received[item[0]], *item[1:3], received[item[3]], item[4]) for item in told]
+        locks = {item[3] for item in known}
+        self._held += known
+        self._directories += [descriptor for descriptor in received if descriptor not in locks]
 
     def forget(self) -> None:
         """Leave the placeholders to a forked process that holds the same locks."""

@@ -35,7 +35,7 @@ class Gate(Record):
     def leave(self) -> None:
         """Leave the rest to PID 1, as the monitor, which keeps both ends open."""
 
-    def announce(self) -> None:
+    def announce(self, pid: int | None = None) -> None:
         """Tell nothing: the proxy has no business in the sandbox."""
 
     def accept(self) -> None:

@@ -124,8 +124,8 @@ class Publication(Record):
     def leave(self) -> None:
         """Leave the rest to PID 1, as the monitor, which keeps both ends open."""
 
-    def announce(self) -> None:
-        """Hand over the namespaces of this process, PID 1."""
+    def announce(self, pid: int | None = None) -> None:
+        """Hand over the namespaces of this process, which are PID 1's."""
         if self.lowest < _PRIVILEGED:
             try:
                 syscalls.write_file(_FIRST_FOR_ALL, str(self.lowest))

@@ -1,5 +1,8 @@
 """PID 1 of a session: starts a supervisor for each request, reaps, and ends when it is time to.
 
+It has its sandbox made by another process, which goes, and imports next to nothing: what it writes to is
+memory that each session has of its own.
+
 It does no more than that itself, so that no client and no command can keep it from the others.
 """
 
@@ -8,17 +11,27 @@ from __future__ import annotations
 import _socket
 import os
 import select
-import stat
+import sys
 import time
+from os import close, dup2, fchdir, read, umask, write
 
-from coopfile.native import report, signals, supervise, wire
-from coopfile.record import Record
+from coopfile.native import report, signals, syscalls, wire
+from coopfile.native.confine import FAILED, Table, end_all, limit_resources, lock_in
+from coopfile.native.namespaces import enter_other_namespaces, processes
+from coopfile.native.syscalls import close_but, mount, new_session_keyring, prctl
+from coopfile.native.title import take
+from coopfile.native.wire import receive, send
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from coopfile.native.init import Start
-    from coopfile.native.upper import Upper
+    from collections.abc import Sequence
+    from typing import Any, NoReturn
 
+
+_MOST = 64  # descriptors that come from the maker
+_calls: syscalls.Filter | None = None  # what ``prepare`` has made
+_MADE = ("made",)
+RAN, END = 76, 77  # exit statuses of supervisors: a command ran; PID 1 is asked to end the session
 _LOST = (
     "a command ended or stopped what supervised it, or the kernel did for want of memory: "
     "the session was ended"
@@ -29,58 +42,128 @@ _FULL = "the session has as many processes as it may have, or the machine has"
 _ROOM = "limits.pids says how many; or end some"
 
 
-class Serving(Record):
-    """What a session has besides a run: ``listener``, ``notes``, ``lease`` and ``alive`` are descriptors.
+def prepare() -> None:
+    """Make ready, before the forks, what every session takes."""
+    from coopfile.native import seccomp
 
-    ``listener`` is where requests come in. ``lease`` is the end of a pipe to read from: when nobody
-    can write to it any more, the session ends. ``ttl`` is how many seconds it lasts without a request.
-    ``notes`` takes what there is to tell at the end. ``plan`` is the plan's digest. ``directory`` is
-    the session's on the host; ``alive`` is the file there that its monitor has locked.
+    global _calls
+    if syscalls.supported_machine():
+        _calls = syscalls.Filter(seccomp.build(syscalls.MACHINE))
+
+
+def main(
+    maker: _socket.socket, reported: int, mask: set[int], own_network: bool, gate: int, ended: int
+) -> NoReturn:
+    """Be PID 1; never returns. What ``maker`` leads to makes the sandbox.
+
+    ``mask`` is for its commands. ``gate`` is a pipe whose other end only the monitor has: it writes a
+    byte when it sees to all that has to be undone, and closes it by dying. Into ``ended`` goes a byte
+    when this is the last process.
     """
+    status = FAILED
+    try:
+        status = _run(maker, reported, mask, own_network, gate, ended)
+    except wire.Broken:
+        pass  # the maker has told why it ended
+    except BaseException as error:
+        report.send_error(reported, error)
+    finally:
+        os._exit(status)
 
-    listener: int
-    notes: int
-    plan: str
-    directory: str
-    alive: int
-    lease: int | None = None
-    ttl: float | None = None
 
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        """Those that PID 1 keeps."""
-        return (self.listener, self.notes, *(() if self.lease is None else (self.lease,)))
+def told(
+    umask: int,
+    rlimits: tuple[tuple[int, int], ...],
+    ttl: float | None,
+    inside: bytes,
+    always: tuple[int, int, int],
+    perhaps: tuple[int | None, int | None, int | None],
+    groups: Sequence[int],
+) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """Return the message, and its descriptors, that tells PID 1 that its sandbox is made.
 
-    def is_known(self) -> bool:
-        """Tell, in the monitor, whether what leads to the session is still there, and nobody removed it."""
-        try:
-            place = os.lstat(f"{self.directory}/{wire.SOCKET}")
-            lock = os.lstat(f"{self.directory}/alive")
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError:
-            return True
-        return stat.S_ISSOCK(place.st_mode) and os.path.samestat(lock, os.fstat(self.alive))
+    ``umask`` is the caller's; ``rlimits`` are (resource, value) pairs; ``ttl`` is how many seconds the
+    session lasts without a request; ``inside`` is ``supervise.Inside``, packed. ``always`` are the
+    workspace's directory, the socket for requests, and the file for what there is to tell at the end.
+    ``perhaps`` are Landlock's rules; the lease, a pipe to read from: when nobody can write to it any
+    more, the session ends; and the directory that takes the root's changes. ``groups`` are files of
+    control groups to join.
+    """
+    there = tuple(item for item in perhaps if item is not None)
+    message = (umask, rlimits, ttl, inside, *(item is not None for item in perhaps))
+    return message, (*always, *there, *groups)
 
-    def leave(self, reported: int) -> None:
-        """Leave requests to PID 1, in the process that made it; what is reported goes to the notes now."""
-        os.dup2(self.notes, reported, inheritable=False)
-        for descriptor in (self.listener, *(() if self.lease is None else (self.lease,))):
-            os.close(descriptor)
+
+def _run(
+    maker: _socket.socket, reported: int, mask: set[int], own_network: bool, gate: int, ended: int
+) -> int:
+    prctl(syscalls.PR_SET_PDEATHSIG, signals.SIGKILL)
+    enter_other_namespaces(network=own_network)
+    mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+    take("coop")  # the name names the project
+    sys.meta_path.clear()  # what is imported from here on would be the sandbox's own
+    proc = processes()
+    send(maker, _MADE, (proc,))
+    close(proc)
+    message, rest = receive(maker, _MOST)
+    if read(gate, 1) == b"":
+        return FAILED  # the monitor died, perhaps before the parent-death signal was set
+    callers_umask, rlimits, ttl, inside, has_rules, has_lease, has_upper = message
+    place, listener, notes = rest.pop(0), rest.pop(0), rest.pop(0)
+    rules = rest.pop(0) if has_rules else None
+    lease = rest.pop(0) if has_lease else None
+    upper = rest.pop(0) if has_upper else None
+    for tasks in rest:
+        write(tasks, b"0")  # the calling thread, the only one: cgroups.join
+    fchdir(place)
+    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)  # the host's had the same number, in another mount
+    for stream in (0, 1, 2):
+        dup2(null, stream)
+    new_session_keyring()
+    assert _calls is not None
+    lock_in(rules, _calls)
+    kept = [0, 1, 2, reported, ended, listener, notes]
+    if lease is not None:
+        kept.append(lease)
+    if upper is not None:
+        kept.append(upper)
+    close_but(kept)
+    table = Table()
+    limit_resources(rlimits)
+    umask(callers_umask)
+    status = Server(reported, mask, inside, upper, listener, notes, lease, ttl).serve()
+    table.tell_lost(reported)
+    end_all()
+    write(ended, b"1")
+    return status
 
 
 class Server:
-    """The loop of PID 1. ``upper`` is what takes the root's changes, None without.
+    """The loop of PID 1; what it is given is as in ``told``.
 
     While a session is in use, a supervisor that has nothing to do yet, the *spare*, waits for the
     next request: that takes the fork, half of the time of a short command, out of the caller's way.
     """
 
-    def __init__(self, start: Start, serving: Serving, upper: Upper | None) -> None:
-        self._start = start
-        self._serving = serving
+    def __init__(
+        self,
+        reported: int,
+        mask: set[int],
+        inside: bytes,
+        upper: int | None,
+        listener: int,
+        notes: int,
+        lease: int | None,
+        ttl: float | None,
+    ) -> None:
+        self._report = reported
+        self._mask = mask
+        self._inside = inside
         self._upper = upper
-        self._listener = _socket.socket(fileno=serving.listener)
+        self._listener = _socket.socket(fileno=listener)
+        self._notes = notes
+        self._lease = lease
+        self._ttl = ttl
         self._crew: set[int] = set()  # the supervisors that have a request
         self._taken, self._take = os.pipe()  # a spare writes to it when it has a request
         self._spare: Spare | None = None
@@ -90,18 +173,17 @@ class Server:
     def serve(self) -> int:
         """Serve until the session is to end; return its status."""
         self._listener.setblocking(False)
-        own = (self._serving.listener, self._taken)
-        lease = () if self._serving.lease is None else (self._serving.lease,)
-        for descriptor in (*own, *lease):
+        lease = () if self._lease is None else (self._lease,)
+        for descriptor in (self._listener.fileno(), self._taken, *lease):
             os.set_blocking(descriptor, False)
             signals.announce(descriptor)
-        if not report.is_read(self._start.report):
+        if not report.is_read(self._report):
             return 0  # who wanted it has gone, and nobody else knows of it
-        report.send(self._start.report, report.Message(report.READY, ""))
-        os.dup2(self._serving.notes, self._start.report, inheritable=False)
+        report.send(self._report, report.Message(report.READY, ""))
+        os.dup2(self._notes, self._report, inheritable=False)
         wanted = 0.0
         self._used = taken = time.monotonic()
-        while not self._ended and not _is_closed(self._serving.lease):
+        while not self._ended and not _is_closed(self._lease):
             if self._has_taken() or self._crew:
                 wanted = _SPARED
                 taken = time.monotonic()
@@ -123,10 +205,12 @@ class Server:
         self._listener.shutdown(_socket.SHUT_RDWR)
         self._turn_away("gone")
         self._listener.close()
+        os.close(self._taken)
+        os.close(self._take)
 
     def _is_over(self) -> bool:
         """Tell whether there was no command for as long as the session may be without one."""
-        ttl = self._serving.ttl
+        ttl = self._ttl
         return ttl is not None and not self._crew and time.monotonic() - self._used >= ttl
 
     def _wait(self, quiet: float) -> None:
@@ -134,8 +218,8 @@ class Server:
         left = None
         if not self._crew and (self._spare is None or not self._spare.dismissed):
             ends = [] if self._spare is None else [_SPARED - quiet]
-            if self._serving.ttl is not None:
-                ends.append(self._used + self._serving.ttl - time.monotonic())
+            if self._ttl is not None:
+                ends.append(self._used + self._ttl - time.monotonic())
             left = min(ends, default=None)
         got = signals.wait_sender(left)
         if got is None:
@@ -149,7 +233,7 @@ class Server:
     def _is_asked(self) -> bool:
         """Tell whether a request waits."""
         waiting = select.poll()
-        waiting.register(self._serving.listener, select.POLLIN)
+        waiting.register(self._listener.fileno(), select.POLLIN)
         return bool(waiting.poll(0))
 
     def _has_taken(self) -> bool:
@@ -184,7 +268,7 @@ class Server:
                 status = self._stand_by(leave)
             except BaseException as error:  # a traceback would have nowhere to go
                 text = f"what supervises commands failed: {type(error).__name__}: {error}"
-                report.send(self._start.report, report.Message(report.NOTE, text))
+                report.send(self._report, report.Message(report.NOTE, text))
             finally:
                 os._exit(status)
         os.close(leave)
@@ -193,7 +277,7 @@ class Server:
     def _stand_by(self, leave: int) -> int:
         """Be the spare: take one request, or end when there is none for it."""
         waiting = select.poll()
-        waiting.register(self._serving.listener, select.POLLIN)
+        waiting.register(self._listener.fileno(), select.POLLIN)
         waiting.register(leave, select.POLLIN)
         while True:
             ready = dict(waiting.poll())
@@ -205,7 +289,10 @@ class Server:
             if connection is not None:
                 os.write(self._take, b"1")
                 connection.setblocking(True)
-                return supervise.main(connection, self._start, self._serving.plan, self._upper)
+                from coopfile.native import supervise  # loaded long ago
+
+                served = supervise.Served(self._report, self._mask, self._inside, self._upper)
+                return supervise.main(connection, served)
             if leave in ready:
                 return 0
 
@@ -243,13 +330,13 @@ class Server:
                 if self._spare is not None and pid == self._spare.pid:
                     self._forget()
             code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-            if code == supervise.RAN:
+            if code == RAN:
                 self._used = time.monotonic()
-            elif code == supervise.END:
+            elif code == END:
                 self._ended = True
             elif code != 0:
                 # What it supervised cannot be told from other processes any more, nor held to its time.
-                report.send(self._start.report, report.Message(report.NOTE, _LOST))
+                report.send(self._report, report.Message(report.NOTE, _LOST))
                 self._ended = True
 
 

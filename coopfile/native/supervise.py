@@ -6,12 +6,14 @@ All that the command starts stays below this process, which adopts what loses it
 
 from __future__ import annotations
 
+import marshal
 import os
 import resource  # also what os.wait4 imports, which may not be there any more inside
 import time
 
 from coopfile.errors import CoopError
 from coopfile.native import descendants, pty, signals, streams, syscalls, wire
+from coopfile.native.serve import END, RAN
 from coopfile.native.spawn import NotStarted, spawn
 from coopfile.record import Record
 
@@ -21,10 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from coopfile.native.init import Start
-    from coopfile.native.upper import Upper
+    from coopfile.native.upper import Stamp
 
-RAN, END = 76, 77  # exit statuses: a command ran; PID 1 is asked to end the session
 TIMED_OUT = 124
 _PROMPT = 10.0  # seconds that a client may take for a message
 _MOST = 1 << 30  # bytes of address space while a request is received
@@ -33,8 +33,39 @@ _LET_GO = 1.0  # the same when the caller is gone
 _UNENDING = "some of its processes cannot be ended: the kernel holds them"
 
 
-def main(connection: socket, start: Start, plan: str, upper: Upper | None) -> int:
-    """Answer one request to the session, whose plan has that digest; return this process's exit status.
+class Inside(Record):
+    """What a session's commands are started with, which PID 1 itself has no use for.
+
+    ``plan`` is the plan's digest. ``layers`` and ``made`` are as in ``upper.Upper``.
+    """
+
+    plan: str
+    workspace: str
+    environment: dict[str, str]
+    layers: tuple[str, ...]
+    made: dict[str, Stamp]
+
+    def packed(self) -> bytes:
+        """Return it as ``unpacked`` takes it."""
+        return marshal.dumps(tuple(getattr(self, name) for name in self._fields))
+
+
+def unpacked(data: bytes) -> Inside:
+    """Return what ``packed`` was told."""
+    return Inside(*marshal.loads(data))
+
+
+class Served(Record):
+    """What supervisors are given: ``report`` takes notes, ``upper`` is a descriptor of the root's changes."""
+
+    report: int
+    mask: set[int]
+    inside: bytes
+    upper: int | None
+
+
+def main(connection: socket, served: Served) -> int:
+    """Answer one request to the session; return this process's exit status.
 
     When it raises, none of what the command started may be left to itself: PID 1 ends the session.
     """
@@ -50,7 +81,7 @@ def main(connection: socket, start: Start, plan: str, upper: Upper | None) -> in
         elif request[1:2] == ("stop",):
             return END
         else:
-            supervisor = _answer(connection, request[1:], descriptors, start, plan, upper)
+            supervisor = _answer(connection, request[1:], descriptors, served)
             if supervisor is not None:
                 supervisor.attend()
     except wire.Broken:
@@ -73,22 +104,21 @@ def _answer(
     connection: socket,
     request: tuple[Any, ...],
     descriptors: list[int],
-    start: Start,
-    plan: str,
-    upper: Upper | None,
+    served: Served,
 ) -> Supervisor | None:
     """Do what is asked; return what has to attend to a command that has been started."""
+    inside = unpacked(served.inside)
     try:
         kind, asked, *details = request
-        if asked not in (None, plan):
+        if asked not in (None, inside.plan):
             wire.send(connection, ("replaced",))
         elif kind == "exec":
-            supervisor = Supervisor(connection, start, Asked(*details))
+            supervisor = Supervisor(connection, served, inside, Asked(*details))
             return supervisor if supervisor.begin(descriptors) else None
         elif kind == "usage":
             wire.send(connection, ("usage", *descendants.usage()))
-        elif kind == "upper" and upper is not None:
-            wire.send(connection, ("upper", upper.layers, upper.made), (upper.descriptor,))
+        elif kind == "upper" and served.upper is not None:
+            wire.send(connection, ("upper", inside.layers, inside.made), (served.upper,))
         elif kind == "workspace":
             _hand_over_workspace(connection)
         elif kind == "pause":
@@ -144,9 +174,10 @@ class Asked(Record):
 class Supervisor:
     """Runs one command and answers with how it ended."""
 
-    def __init__(self, connection: socket, start: Start, asked: Asked) -> None:
+    def __init__(self, connection: socket, served: Served, inside: Inside, asked: Asked) -> None:
         self._connection = connection
-        self._start = start
+        self._served = served
+        self._inside = inside
         self._asked = asked
         self._began = time.monotonic()
         self._deadline = None if asked.timeout is None else self._began + asked.timeout
@@ -158,10 +189,10 @@ class Supervisor:
         """Start what was asked for; tell whether it could be. Raises CoopError, ValueError, TypeError."""
         asked = self._asked
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
-        kept = (self._connection.fileno(), self._start.report, *descriptors)
+        kept = (self._connection.fileno(), self._served.report, *descriptors)
         syscalls.close_but((0, 1, 2, *kept))
-        environment = {**self._start.launch.environment, **dict(asked.environment)}
-        place = _place(self._start.launch.mounts[0].target, asked.directory)
+        environment = {**self._inside.environment, **dict(asked.environment)}
+        place = _place(self._inside.workspace, asked.directory)
         _enter(place)
         environment["PWD"] = place
         if not asked.argv:
@@ -170,7 +201,7 @@ class Supervisor:
             master, actions = None, _streams(descriptors)
         else:
             master, actions = _terminal(asked.terminal)
-        started = spawn(asked.argv, environment, self._start.mask, actions)
+        started = spawn(asked.argv, environment, self._served.mask, actions)
         if isinstance(started, NotStarted):
             self._answer(started.status, notes=(started.text,))
             return False

@@ -39,6 +39,9 @@ class _Byte(_ctypes._SimpleCData):  # type: ignore[type-arg]
     _type_ = "B"
 
 
+_Rlimit = _Byte * 16
+
+
 class _Function(_ctypes.CFuncPtr):
     _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
     _restype_ = _Long
@@ -106,7 +109,14 @@ _NUMBERS = {
     "aarch64": {"pivot_root": 41, "capset": 91, "keyctl": 219},
 }
 _MOST_DESCRIPTORS = 1 << 31
+_FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _OPENAT2, _MOUNT_SETATTR = 428, 429, 436, 437, 442
+
+
+def look_up(names: Iterable[str]) -> None:
+    """Look functions of libc up, for processes that are forked from this one and write little."""
+    for name in names:
+        getattr(_libc, name)
 
 
 def supported_machine() -> bool:
@@ -173,6 +183,16 @@ def open_tree(directory: int, path: str = "", *, recursive: bool = True) -> int:
     return call("open_tree", _OPEN_TREE, directory, os.fsencode(path), flags)
 
 
+def detached_mount(kind: str, attributes: int) -> int:
+    """Return a descriptor of a new mount of a file system, which is nowhere yet: fsopen(2), fsmount(2)."""
+    context = call("fsopen", _FSOPEN, os.fsencode(kind), 1)  # FSOPEN_CLOEXEC
+    try:
+        call("fsconfig", _FSCONFIG, context, 6, None, None, 0)  # FSCONFIG_CMD_CREATE
+        return call("fsmount", _FSMOUNT, context, 1, attributes)  # FSMOUNT_CLOEXEC
+    finally:
+        os.close(context)
+
+
 def move_mount(tree: int, directory: int, path: str = "") -> None:
     """Attach a detached mount: move_mount(2). An empty path means the descriptor itself."""
     flags = 0x4 | (0x40 if not path else 0)  # F_EMPTY_PATH, T_EMPTY_PATH
@@ -208,7 +228,7 @@ def prctl(option: int, second: int = 0, third: int = 0) -> int:
 
 def limit_resource(resource: int, most: int) -> None:
     """Set a soft and a hard limit, which only ever go down: prlimit(2)."""
-    buffer = (_Byte * 16)()
+    buffer = _Rlimit()
     _libc_call("prlimit", 0, resource, None, buffer)
     _, hard = unpack("QQ", bytes(buffer))  # struct rlimit: soft, hard
     value = min(most, hard)
@@ -295,9 +315,9 @@ def write_file(path: str, text: str) -> None:
         os.close(descriptor)
 
 
-def overwrite(address: int, data: bytes) -> None:
-    """Write to this process's own memory."""
-    (_Byte * len(data)).from_address(address)[:] = data  # type: ignore[call-overload]
+def memory(address: int, size: int) -> memoryview:
+    """Return this process's own memory at an address, to be written."""
+    return memoryview((_Byte * size).from_address(address)).cast("B")
 
 
 def signal_descriptor(numbers: Iterable[int]) -> int:
@@ -306,8 +326,20 @@ def signal_descriptor(numbers: Iterable[int]) -> int:
     return _libc_call("signalfd", -1, mask, os.O_CLOEXEC | os.O_NONBLOCK)
 
 
+class Filter:
+    """A seccomp filter, an array of ``struct sock_filter``, where the kernel can read it: seccomp(2)."""
+
+    def __init__(self, program: bytes) -> None:
+        self._array = (_Byte * len(program)).from_buffer_copy(program)
+        self._holder = pack(
+            "HxxxxxxQ", len(program) // 8, _ctypes.addressof(self._array)
+        )  # struct sock_fprog
+
+    def install(self) -> None:
+        """Have this process's calls filtered, and those of all that come of it."""
+        _libc_call("prctl", PR_SET_SECCOMP, 2, self._holder, 0, 0)
+
+
 def set_seccomp_filter(program: bytes) -> None:
-    """Install a seccomp filter, an array of ``struct sock_filter``: seccomp(2)."""
-    array = (_Byte * len(program)).from_buffer_copy(program)
-    holder = pack("HxxxxxxQ", len(program) // 8, _ctypes.addressof(array))  # struct sock_fprog
-    _libc_call("prctl", PR_SET_SECCOMP, 2, holder, 0, 0)
+    """Install a seccomp filter."""
+    Filter(program).install()

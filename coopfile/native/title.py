@@ -6,10 +6,15 @@ import os
 
 from coopfile.native import syscalls
 
+_room: memoryview | None = None  # the same in all that is forked
+
 
 def take(name: str) -> None:
     """Overwrite this process's command line in /proc with a name, cut to the room that there is."""
-    fields = syscalls.read_file("/proc/self/stat").rpartition(b") ")[2].split()
-    start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end: proc_pid_stat(5)
-    if start:
-        syscalls.overwrite(start, os.fsencode(name).ljust(end - start, b"\0")[: end - start])
+    global _room
+    if _room is None:
+        fields = syscalls.read_file("/proc/self/stat").rpartition(b") ")[2].split()
+        start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end: proc_pid_stat(5)
+        _room = syscalls.memory(start, end - start if start else 0)
+    size = len(_room)
+    _room[:] = os.fsencode(name).ljust(size, b"\0")[:size]

@@ -30,19 +30,23 @@ def build(
     ready: Callable[[], None],
     *,
     keeps_upper: bool = False,
+    proc: int | None = None,
 ) -> Upper | None:
     """Make a root, move into it, and run the operations there.
 
     Whatever they need of the host is open before the move, and then the old root goes: else a
     link of an image could lead there, for ``..`` of the root is what is mounted over it. ``ready``
     is called before the guards: it returns when their places are held. With ``keeps_upper`` the
-    directory that takes what is written to a root of layers stays open, and is returned.
+    directory that takes what is written to a root of layers stays open, and is returned. ``proc`` is a
+    mount that shows the sandbox's processes, for a caller that is none of them.
     """
     if keeps_upper:
         from coopfile.native import upper
     syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
     tree = Tree()
     tree.keeps_upper = keeps_upper
+    if proc is not None:
+        tree.prepared["/proc"] = proc
     root.prepare(tree)
     for operation in operations:
         operation.prepare(tree)

@@ -1,4 +1,4 @@
-"""The helper: a warm interpreter that does nothing but fork; what it forks becomes sessions.
+"""Reaching the helper, which forks sessions, and starting it: ``zygote`` is what it does.
 
 It starts with a user's first session and ends when none has been asked for in a while. Sessions
 do not depend on it. Forked from one process they share what none of them changes, and start without
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import _socket
 import fcntl
-import gc
 import os
 import signal
 import sys
@@ -18,7 +17,7 @@ from contextlib import contextmanager
 
 from coopfile import __version__
 from coopfile.errors import CoopError
-from coopfile.native import syscalls, title, wire
+from coopfile.native import wire
 
 try:
     from _blake2 import blake2b
@@ -29,7 +28,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_IDLE = 60.0  # seconds without a request
 _BACKLOG = 256
 _TRIES = 5
 _HELD = 20.0  # seconds that another process may take for starting one
@@ -39,7 +37,7 @@ _LOCK = "starting"
 _STATUS = (b"Cap", b"NoNewPrivs", b"Seccomp", b"Cpus_allowed:", b"Mems_allowed:")  # proc_pid_status(5)
 _PROGRAM = (
     "import os, sys; os.fork() and os._exit(0); sys.path.append(sys.argv[1]); "
-    "from coopfile.session.helper import main; main(int(sys.argv[2]), *sys.argv[3:])"
+    "from coopfile.session.zygote import main; main(int(sys.argv[2]), *sys.argv[3:])"
 )
 
 
@@ -145,49 +143,8 @@ def _start(directory: str, name: str) -> None:
         pass  # a library's user who waits for every child
 
 
-def main(descriptor: int, directory: str, name: str) -> None:
-    """Be the helper; ``descriptor`` is its listening socket's."""
-    from coopfile.session import keep
-
-    # Not the descriptors of who happened to start it, whose pipes and locks would never be let go.
-    syscalls.close_but((0, 1, 2, descriptor))
-    os.set_inheritable(descriptor, False)
-    title.take("coop: helper of sessions")
-    os.chdir("/")
-    gc.disable()
-    gc.collect()
-    gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
-    listener = _socket.socket(fileno=descriptor)
-    while True:
-        listener.settimeout(_IDLE)
-        connection = _accept(listener)
-        if connection is None:
-            with _locked(directory):
-                listener.settimeout(0)
-                connection = _accept(listener)
-                if connection is None:
-                    os.unlink(f"{directory}/{name}")
-                    return
-        connection.setblocking(True)
-        try:
-            pid = os.fork()
-        except OSError as error:
-            pid = -1
-            keep.refuse(connection, error)
-        if pid == 0:
-            try:
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                listener.close()
-                keep.main(connection)
-            finally:
-                os._exit(1)
-        connection.close()
-
-
-def _accept(listener: _socket.socket) -> _socket.socket | None:
-    while True:
-        try:
-            return wire.accept(listener)
-        except OSError:
-            time.sleep(_PAUSE)  # no room for its descriptor
+@contextmanager
+def ending(directory: str) -> Iterator[None]:
+    """Let nobody start a helper meanwhile: this one is about to end. Raises CoopError."""
+    with _locked(directory):
+        yield

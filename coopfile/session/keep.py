@@ -1,86 +1,59 @@
-"""What the helper forks: it makes a session's sandbox and stays as its monitor."""
+"""What the helper forks: a session's monitor, which stays as long as the session does.
+
+There may be hundreds, and each page that one writes is memory of its own. So it does next to nothing
+itself: a process that it forks, the *maker*, makes the sandbox, hands it what has to be undone at the
+end, and goes.
+"""
 
 from __future__ import annotations
 
 import _socket
+import marshal
 import os
-from contextlib import ExitStack, contextmanager
+import stat
+from _socket import socketpair
+from os import close, dup2, fork, fstat, getpid, kill, lstat, pipe, read, setsid, waitpid, write
 
-from coopfile.errors import CoopError
-from coopfile.native import (  # noqa: F401 - all that a session needs, once, before the fork
-    init,
-    kept,
-    layered,
-    monitor,
-    report,
-    runner,
-    running,
-    serve,
-    signals,
-    supervise,
-    syscalls,
-    title,
-    wire,
-)
-from coopfile.native.serve import Serving
-from coopfile.record import Record
-from coopfile.session import store
+from coopfile.native import report, serve, signals, wire
+from coopfile.native.namespaces import enter_user_namespace
+from coopfile.native.signals import announce, block, wait
+from coopfile.native.title import take
+from coopfile.native.wire import Broken, receive, send
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any, NoReturn
+    from typing import Any
 
-    from coopfile.native.layout import Layout
-    from coopfile.plan.bind import Launch
-
-_PROMPT = 10.0  # seconds that who asks may take
-_QUICK = 0.5  # seconds that it may take when it is refused
-_BACKLOG = 128
-_MOST = 250  # descriptors: two, and one for each layer
+MOST = 250  # descriptors of a message: SCM_MAX_FD is 253
+_QUICK = 0.5  # seconds that who asks may take when it is refused
+_LOOKS = 60.0  # seconds between two looks whether anything leads to a session
+_NO_PROCESS = "no process can be started for the session"
+_MORE = "end some, or raise the limit: ulimit -u, or pids.max of the control group"
 
 
-class Order(Record):
-    """What is asked for: a session in ``directory``. ``plan`` is the digest of what it runs under.
-
-    ``environment`` and ``umask`` are the caller's. ``state`` and ``rootfs`` are directories of
-    coop's; ``log`` is the file for what a proxy blocks.
-    """
-
-    directory: str
-    plan: str
-    launch: Launch
-    inputs: tuple[str, ...]
-    private: tuple[str, ...]
-    layers: tuple[str, ...]
-    environment: dict[str, str]
-    umask: int
-    state: str
-    rootfs: str
-    log: str
-    ttl: float | None
-    leased: bool
-
-
-def main(connection: _socket.socket) -> NoReturn:
-    """Read an order and be the session's monitor until it ends; never returns."""
-    import _pickle
-
-    connection.settimeout(_PROMPT)
-    try:
-        if not wire.is_own(connection) or not _is_outside(connection):
-            os._exit(1)
-        (data,), descriptors = wire.receive(connection, _MOST)
-    except (wire.Broken, ValueError):
-        os._exit(1)
-    reported = descriptors.pop(0)
-    connection.close()
+def main(connection: _socket.socket) -> None:
+    """Be the monitor of the session that is asked for, until it ends; never returns."""
     status = 1
     try:
-        order = _pickle.loads(data)
-        status = _keep(order, reported, descriptors.pop(0) if order.leased else None)
-    except BaseException as error:  # nobody else could tell
-        report.send_error(reported, error)
+        mask = block()
+        monitor = getpid()
+        own, makers = socketpair()
+        inside, outside = socketpair()
+        try:
+            maker = fork()
+        except OSError as error:
+            refuse(connection, error)
+            return
+        if maker == 0:
+            from coopfile.session import making  # loaded long ago
+
+            own.close()
+            inside.close()
+            making.main(connection, makers, outside, monitor)
+        connection.close()
+        makers.close()
+        outside.close()
+        status = _keep(own, inside, maker, mask)
     finally:
         os._exit(status)
 
@@ -89,100 +62,169 @@ def refuse(connection: _socket.socket, error: OSError) -> None:
     """Tell who asks that no process could be made for it. In the helper itself, so it is quick."""
     connection.settimeout(_QUICK)
     try:
-        _, descriptors = wire.receive(connection, _MOST)
+        _, descriptors = wire.receive(connection, MOST)
     except wire.Broken:
         return
-    text = f"no process can be started for the session: {error.strerror}"
-    remedy = "end some, or raise the limit: ulimit -u, or pids.max of the control group"
     for number, descriptor in enumerate(descriptors):
         if number == 0:
-            report.send(descriptor, report.Message(report.FAILURE, text, remedy))
+            text = f"{_NO_PROCESS}: {error.strerror}"
+            report.send(descriptor, report.Message(report.FAILURE, text, _MORE))
         os.close(descriptor)
 
 
-def _is_outside(connection: _socket.socket) -> bool:
-    """Tell whether who asks is in no sandbox: one might have been given the directory of the socket."""
-    pid, _ = wire.peer(connection)
+def _keep(maker: _socket.socket, inside: _socket.socket, worker: int, mask: set[int]) -> int:
+    """See to a session until its end. What the maker cannot do it tells itself."""
     try:
-        return all(
-            os.readlink(f"/proc/{pid}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}")
-            for name in ("user", "pid")
-        )
-    except PermissionError:
-        return True  # it guards itself; those in sandboxes of this user cannot do that against us
-    except OSError:
+        (name, uid, gid, own_network), (reported,) = receive(maker, 1)
+    except Broken:
+        return 1
+    pid = 0
+    try:
+        pid, ended, opener = _start(name, uid, gid, own_network, maker, inside, reported, mask)
+        send(maker, (pid,))
+        kept = _received(maker)
+    except BaseException as error:
+        if not isinstance(error, Broken):  # else the other side has told why
+            report.send_error(reported, error)
+        inside.close()
+        _end(pid)
+        maker.close()
+        waitpid(worker, 0)  # it undoes what it has done
+        return 1
+    write(opener, b"1")
+    close(opener)
+    directory, told, alive, notes, *descriptors = kept
+    dup2(notes, reported, inheritable=False)
+    close(notes)
+    try:
+        return _watch(pid, worker, ended, directory, alive)
+    except BaseException as error:
+        report.send_error(reported, error)
+        _end(pid)
+        return 1
+    finally:
+        _undo(directory, alive, told, descriptors, maker, worker, reported)
+
+
+def _start(
+    name: str,
+    uid: int,
+    gid: int,
+    own_network: bool,
+    maker: _socket.socket,
+    inside: _socket.socket,
+    reported: int,
+    mask: set[int],
+) -> tuple[int, int, int]:
+    """Fork PID 1.
+
+    Returns its number here, the pipe in which it tells that all others are gone, and the one that it
+    waits for.
+    """
+    setsid()  # nobody's terminal counts
+    take(f"coop: session {name}")
+    enter_user_namespace(uid, gid)
+    gate, opener = pipe()
+    ended, end = pipe()
+    pid = fork()
+    if pid == 0:
+        close(opener)
+        maker.close()
+        serve.main(inside, reported, mask, own_network, gate, end)
+    inside.close()
+    close(gate)
+    close(end)
+    announce(ended)
+    return pid, ended, opener
+
+
+def _end(pid: int) -> None:
+    if pid:
+        kill(pid, signals.SIGKILL)
+        waitpid(pid, 0)
+
+
+def _received(maker: _socket.socket) -> tuple[Any, ...]:
+    """Return what the maker hands over: the session's directory, ``making.Kept``, packed, and descriptors.
+
+    The first is of the file in the directory that is locked, the second of the one for what there is to
+    tell at the end; ``making.Kept`` counts on the others. They come before the rest, in as many messages
+    as it takes.
+    """
+    descriptors: list[int] = []
+    message: tuple[object, ...] = ()
+    while not message:
+        message, some = receive(maker, MOST)
+        descriptors += some
+    return (*message, *descriptors)
+
+
+def is_known(directory: str, alive: int) -> bool:
+    """Tell whether what leads to a session is still there, and nobody removed it."""
+    try:
+        place = lstat(f"{directory}/{wire.SOCKET}")
+        lock = lstat(f"{directory}/alive")
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError:
+        return True
+    return stat.S_ISSOCK(place.st_mode) and os.path.samestat(lock, fstat(alive))
 
 
-def _keep(order: Order, reported: int, lease: int | None) -> int:
-    """Make the session and see to it until its end. Locks on layers are held by open descriptors."""
-    title.take(f"coop: session {os.path.basename(order.directory)}")
-    os.environ.clear()
-    os.environ.update(order.environment)
-    os.umask(order.umask)
-    with _usable(order.directory):
-        alive = store.keep_alive(order.directory)
-    if alive is None:
-        raise CoopError("the session runs already, but does not answer", "coop stop ends it")
-    prepared = runner.prepare(order.launch, order.inputs, order.private, order.layers)
-    listeners = runner.listen(prepared.launch)
-    with ExitStack() as stack:
-        layout = _on_disk(prepared.layout, order.rootfs, stack)
-        announced = running.announce(order.state, layout.writable, layout.guarded)
-        stack.callback(running.leave, announced)
-        for weakening in (*prepared.weakenings, *kept.make(prepared.launch)):
-            text = f"{weakening.key}: {weakening.text}"
-            report.send(reported, report.Message(report.WEAKENING, text, weakening.remedy))
-        with _usable(order.directory):
-            notes = store.new_notes(order.directory)
-            listener = wire.listen(order.directory, wire.SOCKET, _BACKLOG).detach()
-        serving = Serving(listener, notes, order.plan, order.directory, alive, lease, order.ttl)
-        stack.callback(_leave, serving)
-        return monitor.watch(
-            monitor.Order(
-                prepared.launch,
-                layout,
-                prepared.enforcement,
-                prepared.landlock_abi,
-                reported,
-                signals.block(),
-                False,
-                prepared.means,
-                order.log,
-                listeners=listeners,
-                serving=serving,
-            ),
-            0,
-        )
+def _watch(pid: int, worker: int, ended: int, directory: str, alive: int) -> int:
+    """Forward signals until PID 1 ends; return its status. End a session that nothing leads to any more.
+
+    A maker that stays has to: what it sees to does not last longer, so the session does not either.
+    """
+    while True:
+        number = wait(_LOOKS)
+        if not is_known(directory, alive):
+            kill(pid, signals.SIGTERM)
+        if number == signals.SIGCHLD:
+            gone, status = waitpid(-1, os.WNOHANG)
+            while gone and gone != pid:
+                if gone == worker and status != 0:
+                    kill(pid, signals.SIGKILL)
+                gone, status = waitpid(-1, os.WNOHANG)
+            if gone:
+                return os.waitstatus_to_exitcode(status)
+        elif number == signals.SIGIO:
+            read(ended, 1)
+        elif number == signals.ABANDONED:
+            kill(pid, signals.SIGKILL)
+        elif number is not None:
+            kill(pid, number)
 
 
-def _on_disk(layout: Layout, rootfs: str, stack: ExitStack) -> Layout:
-    """Give a root file system a directory for what is written, where this kernel needs one."""
-    if not layout.root.needs_disk():
-        return layout
-    from coopfile.rootfs.store import Store
+def _undo(
+    directory: str,
+    alive: int,
+    packed: bytes,
+    descriptors: list[int],
+    maker: _socket.socket,
+    worker: int,
+    reported: int,
+) -> None:
+    """Take away all that there was of a session outside of it, when all inside is gone."""
+    from coopfile.native import cgroups, limits, placeholders, running  # loaded long ago
+    from coopfile.session.making import Kept
 
-    place = os.path.realpath(stack.enter_context(Store(rootfs).scratch()))
-    upper, work = f"{place}/upper", f"{place}/work"
-    for path in (upper, work):
-        os.mkdir(path, 0o755)
-    root: Any = layout.root
-    return layout.replace(root=root.replace(upper=upper, work=work))
-
-
-@contextmanager
-def _usable(directory: str) -> Iterator[None]:
-    """Say what is wrong with the session's directory where that fails."""
+    kept = Kept(*marshal.loads(packed))
+    group, held = cgroups.Group(*kept.groups), placeholders.Placeholders()
+    held.take_over(kept.placeholders, descriptors[: kept.places])
+    for text in limits.reached(group.exceeded(), kept.memory, kept.pids):
+        report.send(reported, report.Message(report.NOTE, text))
+    maker.close()
     try:
-        yield
-    except OSError as error:
-        raise store.unusable(directory, error) from None
-
-
-def _leave(serving: Serving) -> None:
-    """Remove the socket, unless it is another session's, whose starter found no trace of this one."""
-    if serving.is_known():
+        waitpid(worker, 0)  # it may have had notes of its own
+    except ChildProcessError:
+        pass  # gone long ago
+    group.remove()
+    held.release()
+    if is_known(directory, alive):  # else it is another session's, whose starter found no trace of this one
         try:
-            os.unlink(f"{serving.directory}/{wire.SOCKET}")
+            os.unlink(f"{directory}/{wire.SOCKET}")
         except OSError:
             pass
+    if kept.announced:
+        running.leave((descriptors[kept.places], kept.announced))

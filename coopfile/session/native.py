@@ -14,8 +14,9 @@ from coopfile.native import report, syscalls, wire
 from coopfile.native.upper import Upper
 from coopfile.plan import canonical
 from coopfile.plan.bind import Weakening
-from coopfile.session import client, helper, keep, store
+from coopfile.session import client, helper, store
 from coopfile.session.model import SessionError, SessionGone, Started, Usage
+from coopfile.session.order import Order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def start(spec: Spec, directory: str) -> Started:
         environment={**launch.environment, "PWD": workspace},
         host=launch.host.replace(environment={}),  # its values that count are in the launch's own
     )
-    order = keep.Order(
+    order = Order(
         directory=directory,
         plan=canonical.digest(spec.plan),
         launch=launch,
@@ -175,7 +176,7 @@ def start(spec: Spec, directory: str) -> Started:
             os.close(descriptor)
 
 
-def _start(order: keep.Order, name: str, state: str, held: Sequence[int]) -> Started:
+def _start(order: Order, name: str, state: str, held: Sequence[int]) -> Started:
     import pickle
 
     data = pickle.dumps(order)

@@ -91,13 +91,16 @@ def read(directory: str) -> State | None:
 
 
 def write(directory: str, state: State) -> None:
-    """Write down a session. Raises OSError."""
+    """Write down a session. Raises OSError.
+
+    The machine's end is that of all sessions: what is damaged then is of one that does not run.
+    """
     import json
 
     from coopfile import wholefile
 
     fields = {name: getattr(state, name) for name in state._fields}
-    wholefile.write(f"{directory}/state", json.dumps(fields).encode(), 0o600)
+    wholefile.write(f"{directory}/state", json.dumps(fields).encode(), 0o600, durable=False)
 
 
 def unusable(directory: str, error: OSError) -> CoopError:
@@ -171,8 +174,11 @@ def is_starting(directory: str) -> bool:
     return _is_locked(f"{directory}/starting")
 
 
-def keep_alive(directory: str) -> int | None:
-    """Take the lock that says that the session lives; None if it does already. Raises OSError."""
+def keep_alive(directory: str, keeper: int | None = None) -> int | None:
+    """Take the lock that says that the session lives; None if it does already. Raises OSError.
+
+    ``keeper`` is the number of the process that keeps it, if that is another one.
+    """
     descriptor = os.open(f"{directory}/alive", _NEW, 0o600)
     # Who looks has a shared lock for a moment.
     deadline = time.monotonic() + 1
@@ -187,7 +193,7 @@ def keep_alive(directory: str) -> int | None:
             time.sleep(_PAUSE / 10)
     try:
         os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()} {_numbering()}".encode())
+        os.write(descriptor, f"{keeper or os.getpid()} {_numbering()}".encode())
     except OSError:
         pass  # the disk is full: who ends the session can ask its socket as well
     return descriptor

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from coopfile.native.init import FAILED
+from coopfile.native.confine import FAILED
 
 PASS = """
 import os, sys, types

@@ -1,0 +1,88 @@
+"""What every PID 1 does: gives up for good what commands may not have, and looks after them to the end.
+
+It imports next to nothing: a session's PID 1 stays, and the fewer objects it has about it, the less
+memory it writes to.
+"""
+
+from __future__ import annotations
+
+import os
+from os import close
+
+from coopfile.native import report, signals, syscalls
+from coopfile.native.syscalls import call, drop_capabilities, limit_resource, prctl
+
+FAILED = 125
+# While a root file system is built. CAP_DAC_OVERRIDE: images have directories that nobody may write,
+# root's capabilities aside. CAP_SYS_CHROOT: apk runs the scripts of packages in a chroot. Both count in
+# the sandbox's user namespace only, for files that are the caller's own, of which it sees its own.
+BUILD_CAPABILITIES = 1 << 1 | 1 << 18
+_RESTRICT_SELF = 446
+_LOST = "{} was replaced on the host meanwhile, and the sandbox could write it from then on: look at it"
+
+
+def lock_in(rules: int | None, calls: syscalls.Filter, building: bool = False) -> None:
+    """Give up for good what the command may not have. ``rules`` is a descriptor of Landlock's."""
+    _limit_core()
+    prctl(syscalls.PR_SET_DUMPABLE, 0)
+    drop_capabilities(BUILD_CAPABILITIES if building else 0)
+    prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+    if rules is not None:
+        call("landlock_restrict_self", _RESTRICT_SELF, rules, 0)
+        close(rules)
+    calls.install()
+
+
+def _limit_core() -> None:
+    """Forbid core dumps; 1 also keeps the kernel from feeding the host's dump handler: core(5)."""
+    limit_resource(syscalls.RLIMIT_CORE, 1)
+
+
+def limit_resources(rlimits: tuple[tuple[int, int], ...]) -> None:
+    """Set limits that no control group enforces, for this process and its children to come."""
+    for resource, value in rlimits:
+        limit_resource(resource, value)
+
+
+class Table:
+    """The table of this process's mounts, as it is before the first command.
+
+    Nobody inside can change it; a mount is gone when the host replaced what it guarded.
+    """
+
+    def __init__(self) -> None:
+        self._file = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        self._before = syscalls.read_all(self._file)
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self._file)
+
+    def tell_lost(self, report_to: int) -> None:
+        """Tell of guards that are gone since then. The command may have taken our means to look (prlimit)."""
+        try:
+            os.lseek(self._file, 0, os.SEEK_SET)
+            after = syscalls.read_all(self._file)
+            if after == self._before:
+                return
+            lost = [_LOST.format(path) for _, path in sorted(_mounts(self._before) - _mounts(after))]
+        except (OSError, MemoryError):
+            lost = ["coop could not tell whether the host replaced a protected file meanwhile"]
+        for text in lost:
+            report.send(report_to, report.Message(report.NOTE, text))
+
+
+def _mounts(text: bytes) -> set[tuple[str, str]]:
+    """Return number and place of every mount in a table: proc_pid_mountinfo(5)."""
+    fields = [line.split(" ", 5) for line in os.fsdecode(text).splitlines()]
+    return {(field[0], field[4]) for field in fields}
+
+
+def end_all() -> None:
+    """End what the command left running, and wait until PID 1 is alone, as the kernel would."""
+    try:
+        os.kill(-1, signals.SIGKILL)
+        while True:
+            os.waitpid(-1, 0)
+    except (ProcessLookupError, ChildProcessError):
+        pass

@@ -1,0 +1,344 @@
+"""The process that makes a session's sandbox, and goes when it is made.
+
+Its parent, the monitor, and PID 1 of the sandbox stay, and are to be small. So this one does the work:
+first outside, then as a guest of PID 1's namespaces, all but that of processes.
+"""
+
+from __future__ import annotations
+
+import _pickle
+import marshal
+import os
+from contextlib import ExitStack, contextmanager
+
+import coopfile.native.upper
+import coopfile.plan.model  # noqa: F401 - what orders are made of, once, before the fork
+from coopfile.errors import CoopError
+from coopfile.native import (
+    cgroups,
+    init,
+    kept,
+    layered,  # noqa: F401 - once, before the fork
+    monitor,
+    namespaces,
+    placeholders,
+    report,
+    runner,
+    running,
+    serve,
+    signals,
+    streams,
+    supervise,
+    syscalls,
+    title,
+    tree,
+    wire,
+)
+from coopfile.record import Record
+from coopfile.session import keep, store
+from coopfile.session.order import Order
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import _socket
+    from collections.abc import Iterator
+    from typing import Any, NoReturn
+
+    from coopfile.native.layout import Layout
+    from coopfile.native.network import Link
+    from coopfile.native.placeholders import Held
+    from coopfile.native.proxied import Gate
+    from coopfile.native.publishing import Publication
+
+    Links = tuple[Link | Gate | Publication, ...]
+
+_PROMPT = 10.0  # seconds that who asks may take
+_BACKLOG = 128
+_PIDFD_OPEN = 434
+
+
+class Kept(Record):
+    """What the monitor has to undo, of marshal's types.
+
+    ``groups`` is what ``cgroups.Group`` takes; ``placeholders`` counts on the first ``places``
+    descriptors. The one after them is of the file ``announced``, if that is not empty. ``memory`` and
+    ``pids`` are limits, to tell when they were reached.
+    """
+
+    groups: tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]
+    placeholders: tuple[Held, ...]
+    places: int
+    announced: str
+    memory: int
+    pids: int
+
+
+class _Making(Record):
+    """What the steps have in common. ``listener``, ``notes``, ``alive`` and ``lease`` are descriptors.
+
+    ``pid`` is PID 1's number here, ``process`` a descriptor of it. ``inside`` leads to it, ``outside``
+    to the monitor, whose number is ``monitor``.
+    """
+
+    order: Order
+    prepared: runner.Prepared
+    layout: Layout
+    reported: int
+    lease: int | None
+    alive: int
+    notes: int
+    listener: int
+    inside: _socket.socket
+    outside: _socket.socket
+    monitor: int
+    pid: int
+    process: int
+
+
+def main(
+    connection: _socket.socket, outside: _socket.socket, inside: _socket.socket, monitor: int
+) -> NoReturn:
+    """Read an order and make the session; never returns."""
+    reported = -1
+    status = 1
+    try:
+        _depend(monitor)
+        connection.settimeout(_PROMPT)
+        if not wire.is_own(connection) or not _is_outside(connection):
+            os._exit(1)
+        (data,), descriptors = wire.receive(connection, keep.MOST)
+        reported = descriptors.pop(0)
+        connection.close()
+        order = _pickle.loads(data)
+        _make(order, reported, descriptors, outside, inside, monitor)
+        status = 0
+    except wire.Broken:
+        pass  # who asks is gone; or PID 1, or the monitor, which has told why
+    except BaseException as error:  # nobody else could tell
+        report.send_error(reported, error)
+    finally:
+        os._exit(status)
+
+
+def _depend(monitor: int) -> None:
+    """Have the kernel end this process with the monitor. A change of credentials clears that: prctl(2)."""
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signals.SIGKILL)
+    if os.getppid() != monitor:
+        os._exit(1)
+
+
+def _is_outside(connection: _socket.socket) -> bool:
+    """Tell whether who asks is in no sandbox: one might have been given the directory of the socket."""
+    pid, _ = wire.peer(connection)
+    try:
+        return all(
+            os.readlink(f"/proc/{pid}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}")
+            for name in ("user", "pid")
+        )
+    except PermissionError:
+        return True  # it guards itself; those in sandboxes of this user cannot do that against us
+    except OSError:
+        return False
+
+
+def _make(
+    order: Order,
+    reported: int,
+    descriptors: list[int],
+    outside: _socket.socket,
+    inside: _socket.socket,
+    monitors: int,
+) -> None:
+    """Make the session. ``descriptors`` is its lease, if it has one, and what holds its layers."""
+    lease = descriptors.pop(0) if order.leased else None
+    name = os.path.basename(order.directory)
+    os.environ.clear()
+    os.environ.update(order.environment)
+    os.umask(order.umask)
+    with _usable(order.directory):
+        alive = store.keep_alive(order.directory, monitors)
+    if alive is None:
+        raise CoopError("the session runs already, but does not answer", "coop stop ends it")
+    launch = order.launch
+    # The monitor makes PID 1 meanwhile.
+    wire.send(outside, (name, launch.uid, launch.gid, launch.network != "host"), (reported,))
+    prepared = runner.prepare(launch, order.inputs, order.private, order.layers)
+    listeners = runner.listen(prepared.launch)
+    with ExitStack() as stack:
+        layout = _on_disk(prepared.layout, order.rootfs, stack)
+        announced = running.announce(order.state, layout.writable, layout.guarded)
+        undo = stack.enter_context(ExitStack())  # until the monitor sees to it
+        undo.callback(running.leave, announced)
+        for weakening in (*prepared.weakenings, *kept.make(prepared.launch)):
+            text = f"{weakening.key}: {weakening.text}"
+            report.send(reported, report.Message(report.WEAKENING, text, weakening.remedy))
+        with _usable(order.directory):
+            notes = store.new_notes(order.directory)
+            listener = wire.listen(order.directory, wire.SOCKET, _BACKLOG).detach()
+        undo.callback(_unlink, f"{order.directory}/{wire.SOCKET}")
+        links = monitor.start_links(
+            prepared.launch, layout, prepared.means, listeners, order.log, prepared.landlock_abi, reported
+        )
+        group, held = cgroups.Group(), placeholders.Placeholders()
+        if prepared.enforcement.scoped:
+            group.ask_systemd(prepared.enforcement.scoped, prepared.launch.limits)
+        (pid,), _ = wire.receive(outside)
+        process = syscalls.call("pidfd_open", _PIDFD_OPEN, pid, 0)
+        (_,), (proc,) = wire.receive(inside, 1)
+        syscalls.setns(process, syscalls.CLONE_NEWUSER)
+        _depend(monitors)
+        undo.callback(held.release)
+        undo.callback(group.remove)
+        undo.callback(inside.shutdown, 2)  # before it: PID 1 ends
+        monitor.hold(group, held, prepared.launch, layout, prepared.enforcement, monitors)
+        group.admit(pid)
+        making = _Making(
+            order,
+            prepared,
+            layout,
+            reported,
+            lease,
+            alive,
+            notes,
+            listener,
+            inside,
+            outside,
+            monitors,
+            pid,
+            process,
+        )
+        tasks = cgroups.open_tasks(prepared.enforcement.hierarchies, monitors)
+        _hand_over(making, group, held, announced, descriptors)
+        undo.pop_all()
+        stays = bool(links) or layout is not prepared.layout
+        if not stays:
+            _build(making, links, tasks, proc)
+            return
+        if (builder := os.fork()) == 0:
+            _be_builder(making, links, tasks, proc)
+        title.take(f"coop: session {name}")
+        os.dup2(notes, reported, inheritable=False)
+        own = () if lease is None else (lease,)
+        for descriptor in (alive, notes, listener, proc, *tasks, *descriptors, *own):
+            os.close(descriptor)
+        _, status = os.waitpid(builder, 0)
+        if status != 0:
+            raise wire.Broken("the builder has told why")
+        _stay(links, making)
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def _hand_over(
+    making: _Making,
+    group: cgroups.Group,
+    held: placeholders.Placeholders,
+    announced: tuple[int, str] | None,
+    layers: list[int],
+) -> None:
+    """Leave to the monitor what has to be undone. ``layers`` are descriptors that hold some."""
+    told, places = held.hand_over()
+    limits = making.prepared.launch.limits
+    place, path = ((), "") if announced is None else ((announced[0],), announced[1])
+    given = (group.hand_over(), told, len(places), path, limits.memory, limits.pids)
+    descriptors = [making.alive, making.notes, *places, *place, *layers]
+    while descriptors:
+        wire.send(making.outside, (), descriptors[: keep.MOST])
+        del descriptors[: keep.MOST]
+    wire.send(making.outside, (making.order.directory, marshal.dumps(given)))
+    for descriptor in (*places, *place):
+        os.close(descriptor)
+
+
+def _be_builder(making: _Making, links: Links, tasks: list[int], proc: int) -> NoReturn:
+    """Build, in a process that leaves what its parent has to undo alone; never returns."""
+    status = 1
+    try:
+        _build(making, links, tasks, proc)
+        status = 0
+    except wire.Broken:
+        pass
+    except BaseException as error:
+        report.send_error(making.reported, error)
+    finally:
+        os._exit(status)
+
+
+def _build(making: _Making, links: Links, tasks: list[int], proc: int) -> None:
+    """Make the sandbox in PID 1's namespaces, and send PID 1 what it takes to serve."""
+    prepared, layout = making.prepared, making.layout
+    launch = prepared.launch
+    own_network = launch.network != "host"
+    os.umask(0o022)
+    network = syscalls.CLONE_NEWNET if own_network else 0
+    syscalls.setns(making.process, namespaces.OTHERS | network)
+    for link in links:
+        link.announce(making.pid)
+    changes = tree.build(
+        layout.root, layout.operations, layout.guards, lambda: None, keeps_upper=True, proc=proc
+    )
+    streams.take_own_devices()
+    syscalls.set_hostname("coop")
+    if own_network:
+        namespaces.raise_loopback()
+    for link in links:
+        link.accept()
+    place = init.open_workspace(launch.directory)
+    abi = prepared.landlock_abi
+    rules = init.fence(layout.landlock, abi).descriptor if abi else None
+    inside = supervise.Inside(
+        making.order.plan,
+        launch.mounts[0].target,
+        dict(launch.environment),
+        *(((), {}) if changes is None else (changes.layers, changes.made)),
+    )
+    message, descriptors = serve.told(
+        making.order.umask,
+        prepared.enforcement.rlimits,
+        making.order.ttl,
+        inside.packed(),
+        (place, making.listener, making.notes),
+        (rules, making.lease, None if changes is None else changes.descriptor),
+        tasks,
+    )
+    wire.send(making.inside, message, descriptors)
+
+
+def _stay(links: Links, making: _Making) -> None:
+    """Keep what connects the sandbox until the monitor says that it is gone."""
+    try:
+        wire.receive(making.outside)
+    except wire.Broken:
+        pass  # that is how it says so
+    for link in links:
+        link.close()
+        for text in link.notes():
+            report.send(making.reported, report.Message(report.NOTE, text))
+
+
+def _on_disk(layout: Layout, rootfs: str, stack: ExitStack) -> Layout:
+    """Give a root file system a directory for what is written, where this kernel needs one."""
+    if not layout.root.needs_disk():
+        return layout
+    from coopfile.rootfs.store import Store
+
+    place = os.path.realpath(stack.enter_context(Store(rootfs).scratch()))
+    upper, work = f"{place}/upper", f"{place}/work"
+    for path in (upper, work):
+        os.mkdir(path, 0o755)
+    root: Any = layout.root
+    return layout.replace(root=root.replace(upper=upper, work=work))
+
+
+@contextmanager
+def _usable(directory: str) -> Iterator[None]:
+    """Say what is wrong with the session's directory where that fails."""
+    try:
+        yield
+    except OSError as error:
+        raise store.unusable(directory, error) from None
