@@ -369,7 +369,10 @@ class Sessions:
     def first(self, name: str = "default") -> int:
         """Return the number of a session's PID 1, as the host counts."""
         monitor = self.monitor(name)
-        return next(pid for pid in children(monitor) if _numbering(pid) != _numbering(monitor))
+        own = _numbering(monitor)
+        found = [pid for pid in children(monitor) if _numbering(pid) not in (None, own)]
+        assert found, "the session is ending"
+        return found[0]
 
     def supervisors(self, name: str = "default") -> list[int]:
         """Return the numbers of those of PID 1's children that are coop's own."""
@@ -468,12 +471,19 @@ def holder(path: Path) -> int | None:
 def keeper(directory: Path) -> int | None:
     """Return the number of the process that keeps a session that lives: the one who locks may be another."""
     path = directory / "alive"
-    told = path.read_text().split() if holder(path) else []
+    try:
+        told = path.read_text().split() if holder(path) else []
+    except OSError:
+        return None
     return int(told[0]) if told else None
 
 
-def _numbering(pid: int) -> str:
-    return os.readlink(f"/proc/{pid}/ns/pid")
+def _numbering(pid: int) -> str | None:
+    """Return in which PID namespace a process is; None when it is gone."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return None
 
 
 def children(pid: int) -> list[int]:

@@ -7,10 +7,10 @@ memory it writes to.
 from __future__ import annotations
 
 import os
-from os import close
+from os import close, read, set_blocking
 
 from coopfile.native import report, signals, syscalls
-from coopfile.native.syscalls import call, drop_capabilities, limit_resource, prctl
+from coopfile.native.syscalls import call
 
 FAILED = 125
 # While a root file system is built. CAP_DAC_OVERRIDE: images have directories that nobody may write,
@@ -21,27 +21,50 @@ _RESTRICT_SELF = 446
 _LOST = "{} was replaced on the host meanwhile, and the sandbox could write it from then on: look at it"
 
 
-def lock_in(rules: int | None, calls: syscalls.Filter, building: bool = False) -> None:
-    """Give up for good what the command may not have. ``rules`` is a descriptor of Landlock's."""
-    _limit_core()
-    prctl(syscalls.PR_SET_DUMPABLE, 0)
-    drop_capabilities(BUILD_CAPABILITIES if building else 0)
-    prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
-    if rules is not None:
-        call("landlock_restrict_self", _RESTRICT_SELF, rules, 0)
-        close(rules)
-    calls.install()
+def pass_gate(gate: int) -> None:
+    """Wait for the monitor; end if it died, perhaps before the parent-death signal was set.
+
+    It may have died after it had opened the gate, so what is read then counts too.
+    """
+    if read(gate, 1) == b"":
+        os._exit(FAILED)
+    set_blocking(gate, False)
+    try:
+        read(gate, 1)
+    except BlockingIOError:
+        return
+    os._exit(FAILED)
 
 
-def _limit_core() -> None:
-    """Forbid core dumps; 1 also keeps the kernel from feeding the host's dump handler: core(5)."""
-    limit_resource(syscalls.RLIMIT_CORE, 1)
+class Lock:
+    """What locks a process in: it gives up for good what the command may not have.
+
+    It may be made before a fork. ``program`` is seccomp's.
+    """
+
+    def __init__(self, program: bytes, building: bool = False) -> None:
+        # 1 also keeps the kernel from feeding the host's dump handler: core(5).
+        core = syscalls.limiting(syscalls.RLIMIT_CORE, 1)
+        self._dumps = syscalls.Calls([core, ("prctl", None, (syscalls.PR_SET_DUMPABLE, 0))])
+        self._capabilities = syscalls.Capabilities(BUILD_CAPABILITIES if building else 0)
+        self._privileges = syscalls.Calls([("prctl", None, (syscalls.PR_SET_NO_NEW_PRIVS, 1))])
+        self._filter = syscalls.Filter(program)
+
+    def close(self, rules: int | None) -> None:
+        """Give it all up. ``rules`` is a descriptor of Landlock's."""
+        self._dumps.make()
+        self._capabilities.drop()
+        self._privileges.make()
+        if rules is not None:
+            call("landlock_restrict_self", _RESTRICT_SELF, rules, 0)
+            close(rules)
+        self._filter.install()
 
 
-def limit_resources(rlimits: tuple[tuple[int, int], ...]) -> None:
-    """Set limits that no control group enforces, for this process and its children to come."""
+def limit_resources(rlimits: tuple[tuple[int, int], ...], pid: int = 0) -> None:
+    """Set limits that no control group enforces, for a process, 0: this one, and its children to come."""
     for resource, value in rlimits:
-        limit_resource(resource, value)
+        syscalls.limit_resource(resource, value, pid)
 
 
 class Table:

@@ -11,7 +11,7 @@ import os
 from coopfile.errors import CoopError
 from coopfile.native import landlock, namespaces, report, seccomp, signals, streams, syscalls, title
 from coopfile.native.cgroups import enter, open_own
-from coopfile.native.confine import FAILED, Table, end_all, limit_resources, lock_in
+from coopfile.native.confine import FAILED, Lock, Table, end_all, limit_resources, pass_gate
 from coopfile.native.spawn import spawn
 from coopfile.native.tree import build
 from coopfile.record import Record
@@ -90,8 +90,7 @@ def _run(start: Start) -> int:
     os.fchdir(place)
     os.close(place)
     rules = None if not start.landlock_abi else fence(layout.landlock, start.landlock_abi).descriptor
-    calls = syscalls.Filter(seccomp.build(syscalls.MACHINE, building=start.building))
-    lock_in(rules, calls, start.building)
+    Lock(seccomp.build(syscalls.MACHINE, building=start.building), start.building).close(rules)
     channel = () if start.terminal is None else (start.terminal.channel,)
     syscalls.close_but((0, 1, 2, start.report, start.ended, *channel))
     table = Table()
@@ -115,18 +114,7 @@ def open_workspace(path: str) -> int:
 
 
 def _pass_gate(start: Start, groups: list[int]) -> None:
-    """Wait for the monitor; end if it died, perhaps before the parent-death signal was set.
-
-    It may have died after it had opened the gate, so what is read then counts too.
-    """
-    if os.read(start.gate, 1) == b"":
-        os._exit(FAILED)
-    os.set_blocking(start.gate, False)
-    try:
-        os.read(start.gate, 1)
-        os._exit(FAILED)
-    except BlockingIOError:
-        pass
+    pass_gate(start.gate)
     enter(groups, start.monitor)
 
 

@@ -33,7 +33,7 @@ def enter_user_namespace(uid: int, gid: int) -> None:
     """
     outer_uid, outer_gid = geteuid(), getegid()
     if outer_uid == 0:
-        _leave_groups()
+        leave_groups()
     try:
         unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWPID)
         write_file("/proc/self/setgroups", "deny")
@@ -43,7 +43,7 @@ def enter_user_namespace(uid: int, gid: int) -> None:
         raise explain(error) from None
 
 
-def _leave_groups() -> None:
+def leave_groups() -> None:
     """Give up root's supplementary groups, which would outlast its capabilities.
 
     Root of a namespace that an unprivileged user made cannot: the groups are that user's own.
@@ -63,10 +63,15 @@ def _leave_groups() -> None:
             ) from None
 
 
+def others(*, network: bool) -> int:
+    """Return the flags of those that ``enter_other_namespaces`` enters."""
+    return OTHERS | (syscalls.CLONE_NEWNET if network else 0)
+
+
 def enter_other_namespaces(*, network: bool) -> None:
     """Enter new mount, host name, IPC and cgroup namespaces, and a network one if asked for."""
     try:
-        unshare(OTHERS | (syscalls.CLONE_NEWNET if network else 0))
+        unshare(others(network=network))
     except OSError as error:
         raise explain(error) from None
 

@@ -11,15 +11,13 @@ from __future__ import annotations
 import _socket
 import os
 import select
-import sys
 import time
-from os import close, dup2, fchdir, read, umask, write
+from os import chroot, close, dup2, fchdir, umask, write
 
-from coopfile.native import report, signals, syscalls, wire
-from coopfile.native.confine import FAILED, Table, end_all, limit_resources, lock_in
-from coopfile.native.namespaces import enter_other_namespaces, processes
-from coopfile.native.syscalls import close_but, mount, new_session_keyring, prctl
-from coopfile.native.title import take
+from coopfile.native import namespaces, report, signals, syscalls, wire
+from coopfile.native.confine import FAILED, Lock, Table, end_all, pass_gate
+from coopfile.native.namespaces import processes
+from coopfile.native.syscalls import close_but
 from coopfile.native.wire import receive, send
 
 TYPE_CHECKING = False
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _MOST = 64  # descriptors that come from the maker
-_calls: syscalls.Filter | None = None  # what ``prepare`` has made
+_ready: tuple[dict[bool, syscalls.Calls], syscalls.Calls, Lock] | None = None  # what ``prepare`` has made
 _MADE = ("made",)
 RAN, END = 76, 77  # exit statuses of supervisors: a command ran; PID 1 is asked to end the session
 _LOST = (
@@ -46,9 +44,16 @@ def prepare() -> None:
     """Make ready, before the forks, what every session takes."""
     from coopfile.native import seccomp
 
-    global _calls
-    if syscalls.supported_machine():
-        _calls = syscalls.Filter(seccomp.build(syscalls.MACHINE))
+    global _ready
+    if not syscalls.supported_machine():
+        return  # who asks is told before
+    death = ("prctl", None, (syscalls.PR_SET_PDEATHSIG, signals.SIGKILL))
+    begin = {
+        own: syscalls.Calls([death, ("unshare", None, (namespaces.others(network=own),))])
+        for own in (False, True)
+    }
+    keyring = syscalls.Calls([syscalls.joining_keyring()])
+    _ready = begin, keyring, Lock(seccomp.build(syscalls.MACHINE))
 
 
 def main(
@@ -73,55 +78,56 @@ def main(
 
 def told(
     umask: int,
-    rlimits: tuple[tuple[int, int], ...],
     ttl: float | None,
     inside: bytes,
-    always: tuple[int, int, int],
+    always: tuple[int, int, int, int],
     perhaps: tuple[int | None, int | None, int | None],
     groups: Sequence[int],
 ) -> tuple[tuple[Any, ...], tuple[int, ...]]:
     """Return the message, and its descriptors, that tells PID 1 that its sandbox is made.
 
-    ``umask`` is the caller's; ``rlimits`` are (resource, value) pairs; ``ttl`` is how many seconds the
-    session lasts without a request; ``inside`` is ``supervise.Inside``, packed. ``always`` are the
-    workspace's directory, the socket for requests, and the file for what there is to tell at the end.
+    ``umask`` is the caller's; ``ttl`` is how many seconds the session lasts without a request;
+    ``inside`` is ``supervise.Inside``, packed. ``always`` are the root, the workspace's directory, the
+    socket for requests, and the file for what there is to tell at the end.
     ``perhaps`` are Landlock's rules; the lease, a pipe to read from: when nobody can write to it any
     more, the session ends; and the directory that takes the root's changes. ``groups`` are files of
     control groups to join.
     """
     there = tuple(item for item in perhaps if item is not None)
-    message = (umask, rlimits, ttl, inside, *(item is not None for item in perhaps))
+    message = (umask, ttl, inside, *(item is not None for item in perhaps))
     return message, (*always, *there, *groups)
 
 
 def _run(
     maker: _socket.socket, reported: int, mask: set[int], own_network: bool, gate: int, ended: int
 ) -> int:
-    prctl(syscalls.PR_SET_PDEATHSIG, signals.SIGKILL)
-    enter_other_namespaces(network=own_network)
-    mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
-    take("coop")  # the name names the project
-    sys.meta_path.clear()  # what is imported from here on would be the sandbox's own
+    assert _ready is not None
+    begin, keyring, lock = _ready
+    try:
+        begin[own_network].make()
+    except OSError as error:
+        raise namespaces.explain(error) from None
     proc = processes()
     send(maker, _MADE, (proc,))
     close(proc)
     message, rest = receive(maker, _MOST)
-    if read(gate, 1) == b"":
-        return FAILED  # the monitor died, perhaps before the parent-death signal was set
-    callers_umask, rlimits, ttl, inside, has_rules, has_lease, has_upper = message
-    place, listener, notes = rest.pop(0), rest.pop(0), rest.pop(0)
+    pass_gate(gate)
+    callers_umask, ttl, inside, has_rules, has_lease, has_upper = message
+    root, place, listener, notes = rest.pop(0), rest.pop(0), rest.pop(0), rest.pop(0)
     rules = rest.pop(0) if has_rules else None
     lease = rest.pop(0) if has_lease else None
     upper = rest.pop(0) if has_upper else None
     for tasks in rest:
         write(tasks, b"0")  # the calling thread, the only one: cgroups.join
+    # The kernel has moved this process when the maker changed the root, if its root was the maker's.
+    fchdir(root)
+    chroot(".")
     fchdir(place)
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)  # the host's had the same number, in another mount
     for stream in (0, 1, 2):
         dup2(null, stream)
-    new_session_keyring()
-    assert _calls is not None
-    lock_in(rules, _calls)
+    keyring.make()
+    lock.close(rules)
     kept = [0, 1, 2, reported, ended, listener, notes]
     if lease is not None:
         kept.append(lease)
@@ -129,7 +135,6 @@ def _run(
         kept.append(upper)
     close_but(kept)
     table = Table()
-    limit_resources(rlimits)
     umask(callers_umask)
     status = Server(reported, mask, inside, upper, listener, notes, lease, ttl).serve()
     table.tell_lost(reported)

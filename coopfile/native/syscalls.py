@@ -133,6 +133,36 @@ def _libc_call(name: str, *arguments: Any) -> int:
     return _checked(name, getattr(_libc, name)(*arguments, *_NOTHING[len(arguments) :]))
 
 
+class Calls:
+    """Calls whose arguments are made once, for processes that are to write to little memory.
+
+    Each is a name, the number of a system call (None for a function of libc), and arguments.
+    """
+
+    def __init__(self, calls: Iterable[tuple[str, int | None, tuple[Any, ...]]]) -> None:
+        self._calls = tuple(_ready(*item) for item in calls)
+
+    def make(self) -> None:
+        """Make them all. Raises OSError for the first that is refused."""
+        for name, function, arguments in self._calls:
+            _checked(name, function(*arguments))
+
+    def make_until(self, code: int) -> None:
+        """Make them until one is refused with that errno. Raises OSError for any other."""
+        for name, function, arguments in self._calls:
+            result = function(*arguments)
+            if result & 0x80000000 and _ctypes.get_errno() == code:
+                return
+            _checked(name, result)
+
+
+def _ready(name: str, number: int | None, arguments: tuple[Any, ...]) -> tuple[str, Any, tuple[Any, ...]]:
+    function = getattr(_libc, name) if number is None else _syscall
+    given = arguments if number is None else (number, *arguments)
+    padded = (*given, *_NOTHING[len(given) :])
+    return name, function, tuple(_Register(item) if isinstance(item, int) else item for item in padded)
+
+
 def _checked(name: str, result: int) -> int:
     # What is a C int stands in a register of 64 bits, whose upper half is not defined.
     if result & 0x80000000:
@@ -226,13 +256,22 @@ def prctl(option: int, second: int = 0, third: int = 0) -> int:
     return _libc_call("prctl", option, second, third, 0, 0)
 
 
-def limit_resource(resource: int, most: int) -> None:
-    """Set a soft and a hard limit, which only ever go down: prlimit(2)."""
+def limit_resource(resource: int, most: int, pid: int = 0) -> None:
+    """Set a soft and a hard limit of a process, 0: this one; they only ever go down: prlimit(2)."""
+    _libc_call("prlimit", pid, resource, _lower(resource, most, pid), None)
+
+
+def _lower(resource: int, most: int, pid: int = 0) -> bytes:
     buffer = _Rlimit()
-    _libc_call("prlimit", 0, resource, None, buffer)
+    _libc_call("prlimit", pid, resource, None, buffer)
     _, hard = unpack("QQ", bytes(buffer))  # struct rlimit: soft, hard
     value = min(most, hard)
-    _libc_call("prlimit", 0, resource, pack("QQ", value, value), None)
+    return pack("QQ", value, value)
+
+
+def limiting(resource: int, most: int) -> tuple[str, None, tuple[Any, ...]]:
+    """Return what ``limit_resource`` does, as one of ``Calls`` of processes that have this one's limits."""
+    return "prlimit", None, (0, resource, _lower(resource, most), None)
 
 
 def set_hostname(name: str) -> None:
@@ -248,32 +287,47 @@ def datagram_socket() -> int:
 
 def new_session_keyring() -> None:
     """Leave the caller's keys behind for an empty anonymous keyring: keyctl(2)."""
-    call("keyctl", _NUMBERS[MACHINE]["keyctl"], 1, None)  # KEYCTL_JOIN_SESSION_KEYRING
+    Calls([joining_keyring()]).make()
 
 
-def drop_capabilities(kept: int = 0) -> None:
-    """Empty the ambient and inheritable sets, and all but ``kept`` (a bit each) of the others, for good.
+def joining_keyring() -> tuple[str, int, tuple[Any, ...]]:
+    """Return what ``new_session_keyring`` does, as one of ``Calls``."""
+    return "keyctl", _NUMBERS[MACHINE]["keyctl"], (1, None)  # KEYCTL_JOIN_SESSION_KEYRING
+
+
+class Capabilities:
+    """Emptying the ambient and inheritable sets, and all but ``kept`` (a bit each) of the others, for good.
 
     What is not in the bounding set no exec can give back: capabilities(7).
     """
-    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
-    for capability in range(64):
-        if kept >> capability & 1:
-            continue
-        try:
-            prctl(PR_CAPBSET_DROP, capability)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-            break  # past the last capability that this kernel knows
-    set_capabilities(kept)
+
+    def __init__(self, kept: int = 0) -> None:
+        self._ambient = Calls([("prctl", None, (PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL))])
+        dropped = [number for number in range(64) if not kept >> number & 1]
+        self._bounding = Calls([("prctl", None, (PR_CAPBSET_DROP, number)) for number in dropped])
+        self._sets = Calls([_capset(kept)])
+
+    def drop(self) -> None:
+        """Drop them. Raises OSError."""
+        self._ambient.make()
+        self._bounding.make_until(errno.EINVAL)  # past the last capability that this kernel knows
+        self._sets.make()
+
+
+def drop_capabilities(kept: int = 0) -> None:
+    """Drop all capabilities but those, a bit each, for good."""
+    Capabilities(kept).drop()
 
 
 def set_capabilities(kept: int) -> None:
     """Keep of this process's capabilities these, a bit each; root's exec may give more: capset(2)."""
+    Calls([_capset(kept)]).make()
+
+
+def _capset(kept: int) -> tuple[str, int, tuple[Any, ...]]:
     header = pack("II", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
     sets = pack("6I", kept & 0xFFFFFFFF, kept & 0xFFFFFFFF, 0, kept >> 32, kept >> 32, 0)
-    call("capset", _NUMBERS[MACHINE]["capset"], header, sets)  # effective, permitted, inheritable
+    return "capset", _NUMBERS[MACHINE]["capset"], (header, sets)  # effective, permitted, inheritable
 
 
 def capability_sets() -> tuple[int, int, int]:
@@ -331,13 +385,12 @@ class Filter:
 
     def __init__(self, program: bytes) -> None:
         self._array = (_Byte * len(program)).from_buffer_copy(program)
-        self._holder = pack(
-            "HxxxxxxQ", len(program) // 8, _ctypes.addressof(self._array)
-        )  # struct sock_fprog
+        holder = pack("HxxxxxxQ", len(program) // 8, _ctypes.addressof(self._array))  # struct sock_fprog
+        self._calls = Calls([("prctl", None, (PR_SET_SECCOMP, 2, holder))])
 
     def install(self) -> None:
         """Have this process's calls filtered, and those of all that come of it."""
-        _libc_call("prctl", PR_SET_SECCOMP, 2, self._holder, 0, 0)
+        self._calls.make()
 
 
 def set_seccomp_filter(program: bytes) -> None:

@@ -11,6 +11,7 @@ import _socket
 import marshal
 import os
 import stat
+import sys
 from _socket import socketpair
 from os import close, dup2, fork, fstat, getpid, kill, lstat, pipe, read, setsid, waitpid, write
 
@@ -92,7 +93,6 @@ def _keep(maker: _socket.socket, inside: _socket.socket, worker: int, mask: set[
         waitpid(worker, 0)  # it undoes what it has done
         return 1
     write(opener, b"1")
-    close(opener)
     directory, told, alive, notes, *descriptors = kept
     dup2(notes, reported, inheritable=False)
     close(notes)
@@ -119,10 +119,9 @@ def _start(
     """Fork PID 1.
 
     Returns its number here, the pipe in which it tells that all others are gone, and the one that it
-    waits for.
+    waits for, which stays open: that is how PID 1 knows that this process lives.
     """
     setsid()  # nobody's terminal counts
-    take(f"coop: session {name}")
     enter_user_namespace(uid, gid)
     gate, opener = pipe()
     ended, end = pipe()
@@ -135,6 +134,7 @@ def _start(
     close(gate)
     close(end)
     announce(ended)
+    take(f"coop: session {name}")  # not PID 1: the name names the project
     return pid, ended, opener
 
 
@@ -207,8 +207,9 @@ def _undo(
 ) -> None:
     """Take away all that there was of a session outside of it, when all inside is gone."""
     from coopfile.native import cgroups, limits, placeholders, running  # loaded long ago
-    from coopfile.session.making import Kept
+    from coopfile.session.making import IMPORTERS, Kept
 
+    sys.meta_path[:] = IMPORTERS
     kept = Kept(*marshal.loads(packed))
     group, held = cgroups.Group(*kept.groups), placeholders.Placeholders()
     held.take_over(kept.placeholders, descriptors[: kept.places])

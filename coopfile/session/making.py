@@ -9,6 +9,7 @@ from __future__ import annotations
 import _pickle
 import marshal
 import os
+import sys
 from contextlib import ExitStack, contextmanager
 
 import coopfile.native.upper
@@ -16,6 +17,7 @@ import coopfile.plan.model  # noqa: F401 - what orders are made of, once, before
 from coopfile.errors import CoopError
 from coopfile.native import (
     cgroups,
+    confine,
     init,
     kept,
     layered,  # noqa: F401 - once, before the fork
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 _PROMPT = 10.0  # seconds that who asks may take
 _BACKLOG = 128
 _PIDFD_OPEN = 434
+IMPORTERS = tuple(sys.meta_path)  # which the helper takes away from what it forks
 
 
 class Kept(Record):
@@ -103,6 +106,7 @@ def main(
     status = 1
     try:
         _depend(monitor)
+        sys.meta_path[:] = IMPORTERS
         connection.settimeout(_PROMPT)
         if not wire.is_own(connection) or not _is_outside(connection):
             os._exit(1)
@@ -185,6 +189,8 @@ def _make(
         (pid,), _ = wire.receive(outside)
         process = syscalls.call("pidfd_open", _PIDFD_OPEN, pid, 0)
         (_,), (proc,) = wire.receive(inside, 1)
+        if os.geteuid() == 0:
+            namespaces.leave_groups()
         syscalls.setns(process, syscalls.CLONE_NEWUSER)
         _depend(monitors)
         undo.callback(held.release)
@@ -214,8 +220,9 @@ def _make(
         if not stays:
             _build(making, links, tasks, proc)
             return
+        maker = os.getpid()
         if (builder := os.fork()) == 0:
-            _be_builder(making, links, tasks, proc)
+            _be_builder(making, links, tasks, proc, maker)
         title.take(f"coop: session {name}")
         os.dup2(notes, reported, inheritable=False)
         own = () if lease is None else (lease,)
@@ -255,10 +262,11 @@ def _hand_over(
         os.close(descriptor)
 
 
-def _be_builder(making: _Making, links: Links, tasks: list[int], proc: int) -> NoReturn:
+def _be_builder(making: _Making, links: Links, tasks: list[int], proc: int, maker: int) -> NoReturn:
     """Build, in a process that leaves what its parent has to undo alone; never returns."""
     status = 1
     try:
+        _depend(maker)
         _build(making, links, tasks, proc)
         status = 0
     except wire.Broken:
@@ -275,8 +283,7 @@ def _build(making: _Making, links: Links, tasks: list[int], proc: int) -> None:
     launch = prepared.launch
     own_network = launch.network != "host"
     os.umask(0o022)
-    network = syscalls.CLONE_NEWNET if own_network else 0
-    syscalls.setns(making.process, namespaces.OTHERS | network)
+    syscalls.setns(making.process, namespaces.others(network=own_network))
     for link in links:
         link.announce(making.pid)
     changes = tree.build(
@@ -288,6 +295,7 @@ def _build(making: _Making, links: Links, tasks: list[int], proc: int) -> None:
         namespaces.raise_loopback()
     for link in links:
         link.accept()
+    root = os.open("/", syscalls.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     place = init.open_workspace(launch.directory)
     abi = prepared.landlock_abi
     rules = init.fence(layout.landlock, abi).descriptor if abi else None
@@ -299,13 +307,13 @@ def _build(making: _Making, links: Links, tasks: list[int], proc: int) -> None:
     )
     message, descriptors = serve.told(
         making.order.umask,
-        prepared.enforcement.rlimits,
         making.order.ttl,
         inside.packed(),
-        (place, making.listener, making.notes),
+        (root, place, making.listener, making.notes),
         (rules, making.lease, None if changes is None else changes.descriptor),
         tasks,
     )
+    confine.limit_resources(prepared.enforcement.rlimits, making.pid)
     wire.send(making.inside, message, descriptors)
 
 

@@ -10,12 +10,14 @@ import _signal  # type: ignore[import-not-found, unused-ignore]
 import _socket
 import gc
 import os
+import sys
 
-from coopfile.native import serve, syscalls, wire
+from coopfile.native import serve, syscalls, title, wire
 from coopfile.session import keep, practice
 
 _IDLE = 60.0  # seconds without a request
 _NAME = "coop: helper of sessions"
+_PLAIN = "coop"  # PID 1's
 
 
 def main(descriptor: int, directory: str, name: str) -> None:
@@ -33,6 +35,7 @@ def main(descriptor: int, directory: str, name: str) -> None:
 
     serve.prepare()
     practice.practise(_NAME)  # again: the imports have taken places in the interpreter's memory of attributes
+    sys.meta_path.clear()  # what a session's PID 1 imported would be the sandbox's own
     gc.collect()
     _filler = practice.filled()
     gc.freeze()
@@ -66,6 +69,7 @@ def _pause() -> None:
 
 def _fork(listener: _socket.socket, connection: _socket.socket) -> None:
     connection.setblocking(True)
+    title.take(_PLAIN)
     try:
         pid = os.fork()
     except OSError as error:
@@ -79,4 +83,5 @@ def _fork(listener: _socket.socket, connection: _socket.socket) -> None:
             keep.main(connection)
         finally:
             os._exit(1)
+    title.take(_NAME)
     connection.close()

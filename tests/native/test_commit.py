@@ -15,7 +15,7 @@ import pexpect
 import pytest
 
 from tests.sandboxes import Project, Result, descendants, kill, wait_until
-from tests.sessionlab import holder
+from tests.sessionlab import keeper
 
 INSTALL = "mkdir -p /opt/tool && echo one > /opt/tool/data && echo '#!/bin/sh' > /bin/tool"
 
@@ -430,7 +430,8 @@ def test_other_ends_commit_nothing(sessions: Sessions, way: str) -> None:
     elif way == "no-commit":
         sessions.coop("stop", "work", "--no-commit")
     else:
-        (monitor,) = filter(None, map(holder, (sessions.store.parent / "sessions").glob("*/alive")))
+        places = (sessions.store.parent / "sessions").glob("*/alive")
+        (monitor,) = filter(None, (keeper(place.parent) for place in places))
         kill(monitor, *descendants(monitor))
         assert wait_until(lambda: '"running"' not in sessions.coop("ls", "--json"))
         sessions.coop("clean" if way == "clean" else "ls")
