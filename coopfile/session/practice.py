@@ -24,22 +24,26 @@ _MOST = 4096
 
 
 def practise(name: str) -> None:
-    """Practise; ``name`` is this process's in the list of processes."""
+    """Practise; ``name`` is this process's in the list of processes. Raises OSError."""
     syscalls.look_up(_FUNCTIONS)
     signals.restore(signals.block())
     mask = signals.block()
     harmless = syscalls.Calls([("prctl", None, (_PR_GET_DUMPABLE,))])
-    for _ in range(_TIMES):
-        _send()
-        _keep()
-        _serve()
-        title.take(name)
-        syscalls.prctl(_PR_GET_DUMPABLE)
-        harmless.make()
-        harmless.make_until(0)
-        syscalls.unshare(0)
-        os.close(syscalls.openat2(syscalls.AT_FDCWD, "/", syscalls.O_PATH, 0))
-    signals.restore(mask)
+    try:
+        for _ in range(_TIMES):
+            _send()
+            _keep()
+            _serve()
+            title.take(name)
+            syscalls.prctl(_PR_GET_DUMPABLE)
+            harmless.make()
+            harmless.make_until(0)
+            syscalls.unshare(0)
+            os.close(syscalls.openat2(syscalls.AT_FDCWD, "/", syscalls.O_PATH, 0))
+    finally:
+        while signals.wait(0) is not None:
+            pass  # one would end this process now: it was slow, and did not wait for what it had sent itself
+        signals.restore(mask)
 
 
 def _send() -> None:

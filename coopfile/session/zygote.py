@@ -30,11 +30,11 @@ def main(descriptor: int, directory: str, name: str) -> None:
     os.set_inheritable(descriptor, False)
     os.chdir("/")
     gc.disable()
-    practice.practise(_NAME)
+    _practise()
     from coopfile.session import helper, making  # noqa: F401 - for those that are forked
 
     serve.prepare()
-    practice.practise(_NAME)  # again: the imports have taken places in the interpreter's memory of attributes
+    _practise()  # again: the imports have taken places in the interpreter's memory of attributes
     sys.meta_path.clear()  # what a session's PID 1 imported would be the sandbox's own
     gc.collect()
     _filler = practice.filled()
@@ -50,6 +50,13 @@ def main(descriptor: int, directory: str, name: str) -> None:
                     os.unlink(f"{directory}/{name}")
                     return
         _fork(listener, connection)
+
+
+def _practise() -> None:
+    try:
+        practice.practise(_NAME)
+    except OSError:
+        pass  # it spares memory; what the kernel does not have, who asks is told
 
 
 def _next(listener: _socket.socket, seconds: float) -> _socket.socket | None:
@@ -73,9 +80,8 @@ def _fork(listener: _socket.socket, connection: _socket.socket) -> None:
     try:
         pid = os.fork()
     except OSError as error:
+        pid = -1
         keep.refuse(connection, error)
-        connection.close()
-        return
     if pid == 0:
         try:
             _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
