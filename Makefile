@@ -4,6 +4,10 @@
 export VENV ?= .venv
 PYTHON_IN := $(VENV)/bin/python
 PYTEST := $(PYTHON_IN) -m pytest
+# Tests of real processes and daemons meet a machine that others use: one that fails gets a second try,
+# which the summary names. RERUNS=0 takes it away; who looks for a race wants that.
+RERUNS ?= 1
+PYTEST_REAL := $(PYTEST) -q -rfEsR --reruns $(RERUNS)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-run setup-system demo test check lint types unit kernel containers conformance wheel \
@@ -30,10 +34,10 @@ unit: setup
 	$(PYTEST) -q -n 2 tests/unit
 
 kernel: setup setup-system ## the tests that run real sandboxes
-	$(PYTEST) -q -n 4 tests/native tests/attacks
+	$(PYTEST_REAL) -n 4 tests/native tests/attacks
 
 containers: setup setup-system ## the tests that run real container engines, on sockets and stores of their own
-	$(PYTEST) -q -n 2 --dist loadgroup tests/containers
+	$(PYTEST_REAL) -n 2 --dist loadgroup tests/containers
 
 conformance: setup ## print what each back end does with the same probes
 	@$(PYTHON_IN) scripts/conformance.py
