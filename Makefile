@@ -3,7 +3,10 @@
 # VENV=DIR chooses the virtual environment, PYTHON=/path the interpreter it is made with.
 export VENV ?= .venv
 PYTHON_IN := $(VENV)/bin/python
-PYTEST := $(PYTHON_IN) -m pytest
+# Tests of real processes and daemons meet a machine that others use: one that fails gets a second try,
+# and its failure is shown at the end. RERUNS=0 takes it away; who looks for a race wants that.
+RERUNS ?= 1
+PYTEST := $(PYTHON_IN) -m pytest -q --reruns $(RERUNS) --max-suite-reruns 10 --rerun-show-tracebacks
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-run setup-system demo test check lint types unit kernel containers conformance wheel \
@@ -27,19 +30,19 @@ types: setup
 	$(PYTHON_IN) -m mypy
 
 unit: setup
-	$(PYTEST) -q -n 2 tests/unit
+	$(PYTEST) -n 2 tests/unit
 
 kernel: setup setup-system ## the tests that run real sandboxes
-	$(PYTEST) -q -n 4 tests/native tests/attacks
+	$(PYTEST) -n 4 tests/native tests/attacks
 
 containers: setup setup-system ## the tests that run real container engines, on sockets and stores of their own
-	$(PYTEST) -q -n 2 --dist loadgroup tests/containers
+	$(PYTEST) -n 2 --dist loadgroup tests/containers
 
 conformance: setup ## print what each back end does with the same probes
 	@$(PYTHON_IN) scripts/conformance.py
 
 wheel: setup ## build the wheel and run coop from it
-	$(PYTEST) -q tests/wheel
+	$(PYTEST) tests/wheel
 
 pythons: ## unit and wheel tests on every CPython of this machine
 	@scripts/pythons.sh

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 
+from coopfile.cli.options import add_common, quick_exec, quick_run, verb_first
 from coopfile.errors import CoopError, UsageError
 
 TYPE_CHECKING = False
@@ -106,31 +107,30 @@ def _open_streams() -> None:
 
 
 def _dispatch(arguments: list[str]) -> int:
+    if arguments and arguments[0].startswith("-"):
+        arguments = verb_first(arguments)
     if arguments[:1] == ["run"]:
-        from coopfile.cli.options import quick_run
-
         quick = quick_run(arguments[1:])
         if quick is not None:
             from coopfile.cli.run import execute
 
             return execute(quick)
     if arguments[:1] == ["exec"]:
-        from coopfile.cli.options import quick_exec
-
         asked = quick_exec(arguments[1:])
         if asked is not None:
             from coopfile.cli import exec as verb
 
             return verb.execute(asked)
     if arguments[:1] == ["init"]:
-        from coopfile.cli.options import quick_run
         from coopfile.cli.ready import tell_ready
 
         quick = quick_run(arguments[1:])
         if quick is not None and tell_ready(quick):
             return 0
-    if arguments[:1] == ["sandbox"] and arguments[1:2] and arguments[1] in _OF_SANDBOX:
-        arguments = arguments[1:]
+    if arguments[:1] == ["sandbox"]:
+        following = verb_first(arguments[1:])
+        if following and following[0] in _OF_SANDBOX:
+            arguments = following
     return _with_argparse(arguments)
 
 
@@ -167,14 +167,13 @@ def parser(names: Sequence[str] = VERBS) -> argparse.ArgumentParser:
     import importlib
 
     from coopfile import __version__
-    from coopfile.cli.options import add_common
 
     top = argparse.ArgumentParser(
         prog="coop", description=_ABOUT, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     top.add_argument("--version", action="version", version=f"coop {__version__}")
     add_common(top, defaults=True)
-    verbs = top.add_subparsers(dest="verb", metavar="COMMAND", title="commands")
+    verbs = top.add_subparsers(dest="verb", metavar="COMMAND", title="commands", action=_verbs())
     for name in names:
         module = importlib.import_module(f"coopfile.cli.{name}")
         verb = verbs.add_parser(
@@ -187,6 +186,23 @@ def parser(names: Sequence[str] = VERBS) -> argparse.ArgumentParser:
         add_common(verb, defaults=False)
         module.arguments(verb)
     return top
+
+
+def _verbs() -> type[argparse.Action]:
+    """Return what parses a verb's arguments on top of those before it.
+
+    argparse's own parses them apart and then takes theirs: of ``--set`` before and after the verb
+    it would lose the first, and with it what that forbade.
+    """
+    import argparse
+
+    class Verbs(argparse._SubParsersAction):  # type: ignore[type-arg]
+        def __call__(self, parser, namespace, values, option_string=None):  # type: ignore[no-untyped-def]
+            name, *rest = values
+            setattr(namespace, self.dest, name)
+            self.choices[name].parse_args(rest, namespace)
+
+    return Verbs
 
 
 def _tell(error: CoopError, arguments: Sequence[str]) -> None:

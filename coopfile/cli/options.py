@@ -102,7 +102,19 @@ _OF_EXEC = {
     "--env": "variables",
     "--set": "assignments",
 }
+_BEFORE = {**_COMMON, "--set": "assignments"}
 _REPEATED = ("assignments", "variables")
+
+
+def verb_first(argv: Sequence[str]) -> list[str]:
+    """Return a command line with the plain options that stand before its verb moved behind that.
+
+    They mean the same there, and only the verb's own part of the command line is then loaded.
+    """
+    end = _options(argv, 0, _BEFORE, {})
+    if not end or end == len(argv) or argv[end] == "--":
+        return list(argv)
+    return [argv[end], *argv[:end], *argv[end + 1 :]]
 
 
 def quick_run(argv: Sequence[str]) -> RunOptions | None:

@@ -57,6 +57,7 @@ def fetch(
     import shutil
     import tempfile
 
+    from coopfile.rootfs.disk import syncing
     from coopfile.rootfs.owners import SINGLE
     from coopfile.rootfs.transfer import transfer
 
@@ -67,7 +68,8 @@ def fetch(
         progress.note(f"fetching {image}: {layers}, {size / 1e6:.1f} MB")
         blobs = tempfile.mkdtemp(prefix="blobs-", dir=os.path.dirname(directory))
         try:
-            unpacked = transfer(source, found, blobs, directory, SINGLE, progress)
+            with syncing(blobs):
+                unpacked = transfer(source, found, blobs, directory, SINGLE, progress)
         finally:
             shutil.rmtree(blobs, ignore_errors=True)
     return {

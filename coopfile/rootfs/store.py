@@ -30,9 +30,9 @@ import time
 
 from coopfile import wholefile
 from coopfile.errors import CoopError
-from coopfile.native import syscalls
 from coopfile.record import Record
 from coopfile.rootfs import committed
+from coopfile.rootfs.disk import sync, syncing
 from coopfile.rootfs.tree import remove_tree
 
 TYPE_CHECKING = False
@@ -149,7 +149,7 @@ class Store:
 
     def _install(self, aside: str, wanted: str) -> Stage:
         os.rename(aside, f"{self.directory}/stages/{wanted}")
-        _sync(self.directory)
+        sync(self.directory)
         built = self.stage(wanted)
         if built is None:
             raise CoopError(f"{self.directory}/stages/{wanted} has just been made and is not complete")
@@ -364,16 +364,18 @@ def disk_usage(path: str) -> int:
 
 def _seal(place: str, kind: str, parent: str | None, about: Mapping[str, Any]) -> None:
     """Say beside a layer what it is, and have all of it on disk."""
+    with syncing(place):
+        size = disk_usage(f"{place}/{_FS}")
     meta = {
         "kind": kind,
         "parent": parent,
         "created": int(time.time()),
-        "size": disk_usage(f"{place}/{_FS}"),
+        "size": size,
         "about": about,
     }
     with open(f"{place}/{_META}", "x", encoding="utf-8") as file:
         json.dump(meta, file, sort_keys=True)
-    _sync(place)
+    sync(place)
 
 
 def _read(path: str, name: str) -> Stage | None:
@@ -426,12 +428,3 @@ def _locked_directory(path: str) -> Iterator[None]:
                 return
         finally:
             os.close(descriptor)
-
-
-def _sync(path: str) -> None:
-    """Have everything of a file system on disk before what is renamed says that it is."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        syscalls.syncfs(descriptor)
-    finally:
-        os.close(descriptor)

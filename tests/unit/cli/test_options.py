@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coopfile.cli import exec as exec_verb
 from coopfile.cli import main, run
-from coopfile.cli.options import ExecOptions, RunOptions, quick_exec, quick_run, seconds
+from coopfile.cli.options import ExecOptions, RunOptions, quick_exec, quick_run, seconds, verb_first
 from coopfile.errors import UsageError
 from coopfile.language.values import BadValue, Duration
 
@@ -41,6 +41,11 @@ WORDS = st.sampled_from(
 
 def with_argparse(argv: list[str], verb: str = "run") -> RunOptions | ExecOptions | None:
     """Return what argparse makes of ``coop run ARGV``, or of another verb's; None when it ends there."""
+    return of_whole([verb, *argv])
+
+
+def of_whole(line: list[str]) -> RunOptions | ExecOptions | None:
+    """Return what argparse makes of a whole command line of ``coop run`` or ``coop exec``."""
     seen: list[RunOptions | ExecOptions] = []
 
     def record(options: RunOptions | ExecOptions) -> int:
@@ -48,9 +53,10 @@ def with_argparse(argv: list[str], verb: str = "run") -> RunOptions | ExecOption
         return 0
 
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()):
-        patch.setattr(exec_verb if verb == "exec" else run, "execute", record)
+        patch.setattr(exec_verb, "execute", record)
+        patch.setattr(run, "execute", record)
         with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-            main._with_argparse([verb, *argv])
+            main._with_argparse(line)
     return seen[0] if seen else None
 
 
@@ -61,6 +67,33 @@ def test_agreement(argv: list[str]) -> None:
     quick = quick_run(argv)
     if quick is not None:
         assert with_argparse(argv) == quick
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(WORDS, max_size=6), st.sampled_from(["run", "exec"]), st.lists(WORDS, max_size=4))
+def test_options_before_the_verb(before: list[str], verb: str, after: list[str]) -> None:
+    """Moved behind it they mean what argparse takes them to mean where they stand."""
+    line = [*before, verb, *after]
+    moved = verb_first(line)
+    if moved != line:
+        assert of_whole(moved) == of_whole(line)
+
+
+def test_settings_before_the_verb_are_kept() -> None:
+    """Those after it come on top of them: what the first forbid stays forbidden."""
+    line = ["--set=network.mode=none", "-q", "run", "--set", "env.A=1", "-q", "true"]
+    found = of_whole(line)
+    assert found is not None and found.assignments == ("network.mode=none", "env.A=1")
+    assert found.quiet == 2
+
+
+def test_plain_options_before_the_verb_take_the_short_way() -> None:
+    """As those after it do."""
+    line = verb_first(["-C", "dir", "--set", "a=b", "-q", "run", "--", "make", "-C", "x"])
+    assert line[0] == "run"
+    assert quick_run(line[1:]) == RunOptions(
+        command=("make", "-C", "x"), directory="dir", assignments=("a=b",), quiet=1
+    )
 
 
 @settings(max_examples=400, deadline=None)
