@@ -281,6 +281,11 @@ class Server:
 
     def _stand_by(self, leave: int) -> int:
         """Be the spare: take one request, or end when there is none for it."""
+        from coopfile.native import supervise  # loaded long ago
+
+        # Now, for then somebody waits.
+        served = supervise.Served(self._report, self._mask, supervise.unpacked(self._inside), self._upper)
+        syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         waiting = select.poll()
         waiting.register(self._listener.fileno(), select.POLLIN)
         waiting.register(leave, select.POLLIN)
@@ -294,9 +299,6 @@ class Server:
             if connection is not None:
                 os.write(self._take, b"1")
                 connection.setblocking(True)
-                from coopfile.native import supervise  # loaded long ago
-
-                served = supervise.Served(self._report, self._mask, self._inside, self._upper)
                 return supervise.main(connection, served)
             if leave in ready:
                 return 0

@@ -56,11 +56,14 @@ def unpacked(data: bytes) -> Inside:
 
 
 class Served(Record):
-    """What supervisors are given: ``report`` takes notes, ``upper`` is a descriptor of the root's changes."""
+    """What supervisors are given, which adopt what loses its parent below them: PR_SET_CHILD_SUBREAPER.
+
+    ``report`` takes notes, ``upper`` is a descriptor of the root's changes.
+    """
 
     report: int
     mask: set[int]
-    inside: bytes
+    inside: Inside
     upper: int | None
 
 
@@ -107,7 +110,7 @@ def _answer(
     served: Served,
 ) -> Supervisor | None:
     """Do what is asked; return what has to attend to a command that has been started."""
-    inside = unpacked(served.inside)
+    inside = served.inside
     try:
         kind, asked, *details = request
         if asked not in (None, inside.plan):
@@ -188,7 +191,6 @@ class Supervisor:
     def begin(self, descriptors: list[int]) -> bool:
         """Start what was asked for; tell whether it could be. Raises CoopError, ValueError, TypeError."""
         asked = self._asked
-        syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         kept = (self._connection.fileno(), self._served.report, *descriptors)
         syscalls.close_but((0, 1, 2, *kept))
         environment = {**self._inside.environment, **dict(asked.environment)}
