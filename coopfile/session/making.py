@@ -198,6 +198,8 @@ def _make(
         undo.callback(inside.shutdown, 2)  # before it: PID 1 ends
         monitor.hold(group, held, prepared.launch, layout, prepared.enforcement, monitors)
         group.admit(pid)
+        # Before the monitor waits for PID 1: until then the number is nobody else's.
+        confine.limit_resources(prepared.enforcement.rlimits, pid)
         making = _Making(
             order,
             prepared,
@@ -313,7 +315,6 @@ def _build(making: _Making, links: Links, tasks: list[int], proc: int) -> None:
         (rules, making.lease, None if changes is None else changes.descriptor),
         tasks,
     )
-    confine.limit_resources(prepared.enforcement.rlimits, making.pid)
     wire.send(making.inside, message, descriptors)
 
 
