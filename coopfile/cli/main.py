@@ -32,6 +32,7 @@ VERBS = (
     "allow",
     "status",
     "render",
+    "proxy",
     "lock",
     "rm",
     "clean",
