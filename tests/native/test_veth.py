@@ -59,6 +59,27 @@ def test_internet(connected: Project, way: str, protocol: str) -> None:
         assert result.out == f"{address} hello\n", result
 
 
+# In a mount namespace like the one that systemd gives a machine: all is shared, and /tmp is a mount.
+_SHARED = """
+mount --bind /tmp /tmp && mount --make-rshared / || exit 3
+before=$(cat /proc/self/mountinfo)
+"$@"
+status=$?
+[ "$(cat /proc/self/mountinfo)" = "$before" ] || echo "mounts have changed" >&2
+exit $status
+"""
+
+
+def test_mounts_of_the_host(connected: Project, lab: Lab) -> None:
+    """Where mounts are shared, what a helper unmounts in a namespace of its own stays on the host."""
+    inside = connected.unshared[len(lab.enter) :]
+    connected.unshared = (*lab.enter, "unshare", "--mount", "sh", "-c", _SHARED, "sh", *inside)
+    result = connected.python(FETCH, "tcp", INTERNET, str(PORT))
+    assert result.out == f"{INTERNET} hello\n" and "mounts have changed" not in result.err, result
+    status = connected.coop("status")
+    assert "mounts have changed" not in status.err, status
+
+
 def test_means(connected: Project, way: str, lab: Lab) -> None:
     """The sandbox is connected by what was asked for, else this file tests something else."""
     process = connected.popen("sh", "-c", "echo; sleep 60")

@@ -256,7 +256,7 @@ def test_what_it_tells(proxy: Running) -> None:
 
     def ask() -> bytes:
         client, data = proxy.client(), b""
-        client.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:3128\r\n\r\n")
+        client.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % client.getpeername()[1])
         while piece := client.recv(4096):
             data += piece
         client.close()
