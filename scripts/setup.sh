@@ -109,7 +109,7 @@ system() {
     missing=
     for package in bubblewrap git gcc libc6-dev iproute2 nftables passt util-linux procps zsh fish \
         docker.io podman crun runc runsc docker-registry uidmap slirp4netns netavark catatonit rootlesskit \
-        busybox-static mmdebstrap vim less htop; do
+        busybox-static mmdebstrap vim less htop openssh-server netcat-openbsd ncat socat connect-proxy; do
         status=$(dpkg-query --show --showformat '${db:Status-Status}' "$package" 2>/dev/null || true)
         [ "$status" = installed ] || missing="$missing $package"
     done

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import random
 import socket
 import subprocess
+from pathlib import Path
 
 from tests.sandboxes import DEADLINE, Project
+
+# Where the ports begin that the kernel gives to whoever asks for any, and to connections: ip(7).
+_EPHEMERAL = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+_given: set[int] = set()
 
 # Servers in the sandbox, on the port that the first argument names. Each tells when it listens.
 _LISTEN = """
@@ -59,9 +66,19 @@ connection.sendall(bytes(int(sys.argv[2])))
 
 
 def free_port() -> int:
-    """Return a port of the host's loopback that nobody has."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+    """Return a port that nobody has on any address, and that nobody gets who does not ask for this one."""
+    while True:
+        port = random.SystemRandom().randrange(10000, _EPHEMERAL)
+        if port in _given:
+            continue
+        try:
+            for family, everywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+                socket.create_server((everywhere, port), family=family).close()
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                continue
+        _given.add(port)
+        return port
 
 
 def publish(project: Project, *ports: str, mode: str = "none") -> None:

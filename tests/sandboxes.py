@@ -285,7 +285,7 @@ class Project:
                     with contextlib.suppress(OSError):
                         stream.close()
             process.wait(DEADLINE)
-            if not wait_gone(below):
+            if not wait_gone(below, 10.0):
                 kill(*alive(below))
 
 
@@ -350,7 +350,7 @@ def kill(*pids: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def wait_gone(pids: Sequence[int], seconds: float = 10.0) -> bool:
+def wait_gone(pids: Sequence[int], seconds: float = DEADLINE) -> bool:
     """Wait until some processes have ended; tell whether they have."""
     return bool(wait_until(lambda: not alive(pids), seconds))
 

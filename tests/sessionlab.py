@@ -362,9 +362,10 @@ class Sessions:
 
     def monitor(self, name: str = "default") -> int:
         """Return the number of the process that keeps a session."""
-        found = keeper(self.directory(name))
-        assert found is not None, "the session does not run"
-        return found
+        # The kernel's list of locks is read in pieces, and may miss one while it changes.
+        found = wait_until(lambda: keeper(self.directory(name)), 2)
+        assert found, "the session does not run"
+        return int(found)
 
     def first(self, name: str = "default") -> int:
         """Return the number of a session's PID 1, as the host counts."""
@@ -380,7 +381,7 @@ class Sessions:
 
     def commands(self, name: str = "default") -> list[int]:
         """Return the numbers of a session's processes that are none of coop's own."""
-        return [pid for pid in descendants(self.first(name)) if not is_own(pid)]
+        return [pid for pid in descendants(self.first(name)) if _session(pid) not in ("0", None)]
 
     def processes(self, name: str = "default") -> list[int]:
         """Return the numbers of all processes of a session; ``left`` looks for them from then on."""
@@ -493,12 +494,17 @@ def children(pid: int) -> list[int]:
 
 def is_own(pid: int) -> bool:
     """Tell whether a process of a sandbox is coop's own: such are in the session that PID 1 is in."""
+    return _session(pid) == "0"
+
+
+def _session(pid: int) -> str | None:
+    """Return the number of the session of a process, as the process counts; None when it is gone."""
     try:
         numbers = Path(f"/proc/{pid}/status").read_text()
     except OSError:
-        return False
+        return None
     found = re.search(r"^NSsid:\t(.*)$", numbers, re.MULTILINE)
-    return found is not None and found[1].split()[-1] == "0"
+    return None if found is None else str(found[1].split()[-1])
 
 
 def descriptors(pid: int) -> int:

@@ -132,6 +132,13 @@ def name_of(pid: int) -> str:
         return ""
 
 
+def is_foreground(pid: int) -> bool:
+    """Tell whether a process is in the group that has its terminal, whose keys' signals it gets."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    _, _, group, _, _, foreground = fields[:6]
+    return group == foreground
+
+
 def wait_for_program(process: subprocess.Popen[bytes], name: str) -> int:
     """Wait until a program runs below a process; return its number."""
     found = wait_until(lambda: [pid for pid in descendants(process.pid) if name_of(pid) == name])

@@ -33,6 +33,7 @@ VERBS = (
     "allow",
     "status",
     "render",
+    "proxy",
     "lock",
     "rm",
     "clean",

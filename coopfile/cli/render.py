@@ -143,6 +143,11 @@ def _read(path: str) -> Facts:
 
 
 def _this_machine(target: str, plan: Plan, project: Project) -> Facts:
+    if sys.platform != "linux":
+        raise CoopError(
+            "coop does not know how to look at machines without Linux yet",
+            "describe this one with --facts FILE: docs/backends.md, Other machines",
+        )
     from coopfile.engines.collect import facts
     from coopfile.find import directories
     from coopfile.launching import guarded, place, this_host
@@ -270,6 +275,8 @@ def _seatbelt(options: argparse.Namespace, plan: Plan, facts: Facts, command: tu
         )
         return
     head = [f"coop: run with seatbelt, a policy of the host's kernel, in {directory}", f"plan {digest(plan)}"]
+    if plan.network.mode == "proxy":
+        head.append(f"first, in another terminal, to be left running: coop proxy --port {facts.proxy}")
     notes = head + script.described(weakenings, (), skipped)
     profile = None if text is None else (path, text)
     _emit_exact(script.seatbelt(notes, profile, directory, argv, len(launch.argv)))

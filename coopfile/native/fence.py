@@ -6,19 +6,20 @@ what would otherwise be dropped on the way, and hold whatever connects the sandb
 
 from __future__ import annotations
 
-from _socket import AF_INET, AF_INET6, inet_pton
+from _socket import AF_INET, inet_pton
 from _struct import calcsize, pack, unpack_from
 
 from coopfile.native import nftables
 from coopfile.native.netlink import NETFILTER, Channel
-from coopfile.plan.endpoints import DNS, LOCAL_IPV4, LOCAL_IPV6, NAMESERVER
+from coopfile.plan.endpoints import DNS, NAMESERVER
+from coopfile.proxy.local import network, ranges
 from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Range = tuple[bytes, bytes]
+    from coopfile.proxy.local import Range
 
 _NAMESERVER = inet_pton(AF_INET, NAMESERVER)
 # Router and neighbour discovery: RFC 4861.
@@ -46,7 +47,7 @@ class Fence(Record):
     def covers(self, networks: Iterable[tuple[bytes, int]]) -> bool:
         """Tell whether it keeps the sandbox from all of some networks, given as ``fence`` takes them."""
         for address, length in networks:
-            first, last = _network(address, length)
+            first, last = network(address, length)
             ranges = self.ipv4 if len(address) == 4 else self.ipv6
             if not any(low <= first and last <= high for low, high in ranges):
                 return False
@@ -70,35 +71,8 @@ def _pairs(data: bytes, size: int) -> tuple[Range, ...]:
 
 
 def fence(networks: Iterable[tuple[bytes, int]]) -> Fence:
-    """Return the local ranges, and those of the host's own networks: (address, its network's bits).
-
-    Neighbours may have addresses that are global: all of them have, with IPv6.
-    """
-    ranges: dict[int, list[Range]] = {
-        4: [(inet_pton(AF_INET, first), inet_pton(AF_INET, last)) for first, last in LOCAL_IPV4],
-        16: [(inet_pton(AF_INET6, first), inet_pton(AF_INET6, last)) for first, last in LOCAL_IPV6],
-    }
-    for address, length in networks:
-        ranges[len(address)].append(_network(address, length))
-    return Fence(_merge(ranges[4]), _merge(ranges[16]))
-
-
-def _network(address: bytes, length: int) -> Range:
-    """Return the range of an address's network; of the whole internet it is the address alone."""
-    free = (1 << 8 * len(address) - length) - 1 if length else 0
-    number = int.from_bytes(address, "big")
-    return (number & ~free).to_bytes(len(address), "big"), (number | free).to_bytes(len(address), "big")
-
-
-def _merge(ranges: list[Range]) -> tuple[Range, ...]:
-    """Return ranges in order, without overlaps."""
-    merged: list[Range] = []
-    for first, last in sorted(ranges):
-        if merged and first <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
-        else:
-            merged.append((first, last))
-    return tuple(merged)
+    """Return what is to be out of reach; ``networks`` are the host's own, as ``local.ranges`` takes them."""
+    return Fence(*ranges(networks))
 
 
 def define(table: nftables.Table, against: Fence) -> None:

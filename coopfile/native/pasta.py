@@ -176,10 +176,12 @@ def _is_ipv4(text: str) -> bool:
 def connect(means: Means, pid: int) -> Connection:
     """Connect the namespaces of process ``pid``; returns when the network is up inside.
 
-    The calling process gets a process group of its own, which the kernel ends with it. Raises
+    The calling process gets a process group of its own, which the kernel ends with it, and a mount
+    namespace of its own, which sees what the host mounts later. Raises
     UnusableError when the program cannot do it; nothing is left then.
     """
     argv = _argv(means, pid)
+    _part_from_the_hosts_mounts()
     # Of this process and the program: what the sandbox has it keep is no part of the sandbox's own memory.
     syscalls.limit_resource(syscalls.RLIMIT_DATA, _MEMORY)
     if os.getpgrp() != os.getpid():
@@ -205,6 +207,24 @@ def connect(means: Means, pid: int) -> Connection:
         os.close(ready)
         os.close(said)
     return connection
+
+
+def _part_from_the_hosts_mounts() -> None:
+    """Have nothing reach the host that a program mounts or unmounts.
+
+    To lock itself in, slirp4netns covers /tmp and unmounts all else, in a mount namespace of which it makes
+    the root private and nothing below: sandbox.c, create_sandbox. Where mounts are shared, as systemd has
+    them, root would lose them on the host. A namespace that belongs to another user namespace gives
+    nothing back: mount_namespaces(7). So who may make none here need not.
+    """
+    try:
+        syscalls.unshare(syscalls.CLONE_NEWNS)
+    except PermissionError:
+        return
+    try:
+        syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_SLAVE)
+    except OSError as error:
+        raise UnusableError(f"the host's mounts cannot be kept apart: {error.strerror}", None) from None
 
 
 def _spawn(means: Means, argv: tuple[str, ...], lifeline: int, ready: int, said: int) -> int:

@@ -16,8 +16,8 @@ from coopfile.plan.hosttools import TOOLS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from coopfile.native.fence import Range
     from coopfile.native.proxied import Task
+    from coopfile.proxy.local import Range
     from coopfile.proxy.loop import Loop
 
 _TWO = "2i"  # descriptors
@@ -52,9 +52,9 @@ def serve(task: Task) -> None:
     if failed:
         denials.note(failed)
     most = beside.connections()
-    networks = _Networks()
+    networks = Networks()
     networks.ranges()
-    beside.lock_in(task.landlock_abi, (*_READABLE, os.path.dirname(os.path.realpath(_RESOLV_CONF))))
+    lock_in(task.landlock_abi)
     loop = Loop(
         lambda error: denials.note(f"a connection of the proxy failed: {type(error).__name__}: {error}")
     )
@@ -62,6 +62,11 @@ def serve(task: Task) -> None:
     loop.watch(task.channel)
     loop.start(_end(loop, task.channel))
     loop.run()
+
+
+def lock_in(landlock_abi: int) -> None:
+    """Give up what being a proxy does not take."""
+    beside.lock_in(landlock_abi, (*_READABLE, os.path.dirname(os.path.realpath(_RESOLV_CONF))))
 
 
 def _receive(channel: int) -> list[socket]:
@@ -79,7 +84,7 @@ async def _end(loop: Loop, channel: int) -> None:
     loop.stop()
 
 
-class _Networks:
+class Networks:
     """The ranges that are not the internet, as the host is connected now; any thread may ask."""
 
     def __init__(self) -> None:
@@ -89,15 +94,14 @@ class _Networks:
     def ranges(self) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
         """Return first and last of each, of IPv4 and of IPv6."""
         if time.monotonic() >= self._until:
-            from coopfile.native.fence import fence
             from coopfile.native.netlink import ROUTE, Channel
             from coopfile.native.rtnetlink import networks
+            from coopfile.proxy import local
 
             channel = Channel(ROUTE)
             try:
-                found = fence(networks(channel))
+                self._known = local.ranges(networks(channel))
             finally:
                 channel.close()
-            self._known = found.ipv4, found.ipv6
             self._until = time.monotonic() + _CURRENT
         return self._known

@@ -65,7 +65,11 @@ class Denials:
         self._told.add(text)
         if len(self._told) > _MOST_NOTES:
             text = MORE
-        _write(self._notes, text.replace("\n", " ").encode("utf-8", "backslashreplace") + b"\n")
+        self.tell(text.replace("\n", " "))
+
+    def tell(self, line: str) -> None:
+        """Hand on one line."""
+        _write(self._notes, line.encode("utf-8", "backslashreplace") + b"\n")
 
     def _write(self, denial: Denial) -> None:
         """Write a line, if there is room: who floods the log hides nothing that was there before."""

@@ -45,7 +45,7 @@ _ERRORS = {
     403: "http_request_denied",
     502: "destination_unavailable",
 }
-_OWN = [[f"{name}:{HTTP_PORT}".encode()] for name in ("127.0.0.1", "localhost")]
+_OWN = (b"127.0.0.1:%d", b"localhost:%d")
 _MOST_REASON = 300  # characters
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
@@ -140,14 +140,14 @@ def page(text: str) -> bytes:
     return head.encode() + body
 
 
-def is_for_proxy(head: bytes) -> bool:
-    """Tell whether somebody asks the proxy itself, by its own name: `curl http://127.0.0.1:3128/`.
+def is_for_proxy(head: bytes, own: int = HTTP_PORT) -> bool:
+    """Tell whether somebody asks the proxy itself, by its own name and port: `curl http://127.0.0.1:3128/`.
 
     Raises RefusedError.
     """
     if not head.startswith(b"GET / HTTP/1."):
         return False
-    return [value for name, value in _split(head)[3] if name == b"host"] in _OWN
+    return [value for name, value in _split(head)[3] if name == b"host"] in [[name % own] for name in _OWN]
 
 
 def _printable(text: str) -> str:

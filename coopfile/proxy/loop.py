@@ -1,4 +1,4 @@
-"""Many connections in one thread: coroutines on epoll(7), and threads for what blocks.
+"""Many connections in one thread: coroutines that wait for descriptors, and threads for what blocks.
 
 asyncio would do, but importing it takes as long as the rest of a sandbox's start.
 """
@@ -6,20 +6,20 @@ asyncio would do, but importing it takes as long as the rest of a sandbox's star
 from __future__ import annotations
 
 import os
-import select
 import time
 from _queue import SimpleQueue
 from _thread import start_new_thread
+
+try:
+    from coopfile.proxy.epolled import Watcher
+except ImportError:
+    from coopfile.proxy.polled import Watcher  # type: ignore[assignment]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
     from typing import Any
 
-_EVERYTHING = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
-_BROKEN = select.EPOLLERR | select.EPOLLHUP
-_READ = select.EPOLLIN | select.EPOLLRDHUP | _BROKEN
-_WRITE = select.EPOLLOUT | _BROKEN
 _SWEEP = 0.5  # seconds between looks at the deadlines
 NEVER = float("inf")
 
@@ -53,24 +53,24 @@ class Task:
 class Loop:
     """Runs tasks until it is stopped. ``failed`` is told of what no task should let out.
 
-    Descriptors are watched for edges: a task waits only for what has just been found not ready.
+    Descriptors may be watched for edges: a task waits only for what has just been found not ready.
     Times are as ``time.monotonic`` has them.
     """
 
     def __init__(self, failed: Callable[[BaseException], None]) -> None:
         self._failed = failed
-        self._epoll = select.epoll()
         self._current: Task | None = None
         self._ready: list[tuple[Task, BaseException | None]] = []
         self._waiting: set[Task] = set()
-        self._readers: dict[int, Task] = {}
-        self._writers: dict[int, Task] = {}
+        self._watcher = Watcher()
+        self._readers = self._watcher.readers
+        self._writers = self._watcher.writers
         self._timed = 0  # how many of those that wait have a deadline
         self._running = True
 
     def watch(self, descriptor: int) -> None:
         """Have a non-blocking descriptor's events; closing it ends that."""
-        self._epoll.register(descriptor, _EVERYTHING)
+        self._watcher.watch(descriptor)
 
     def start(self, coroutine: Coroutine[Any, None, None]) -> None:
         """Add a task."""
@@ -83,16 +83,17 @@ class Loop:
     def run(self) -> None:
         """Run until stopped; what was not begun by then never is."""
         swept = time.monotonic()
+        watcher = self._watcher
         while self._running:
             ready, self._ready = self._ready, []
             for task, error in ready:
                 self._step(task, error)
             hurries = self._ready or not self._running
             timeout = 0 if hurries else _SWEEP if self._timed else -1
-            for descriptor, events in self._epoll.poll(timeout):
-                if events & _READ:
+            for descriptor, events in watcher.poll(timeout):
+                if events & watcher.READ:
                     self._wake(self._readers.get(descriptor))
-                if events & _WRITE:
+                if events & watcher.WRITE:
                     self._wake(self._writers.get(descriptor))
             now = time.monotonic()
             if now - swept >= _SWEEP:
@@ -205,7 +206,9 @@ class Workers:
         self._idle = 0
         self._asked: SimpleQueue[tuple[Any, list[Any], Event]] = SimpleQueue()
         self._answered: SimpleQueue[Event] = SimpleQueue()
-        self._bell, self._bell_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._bell, self._bell_end = os.pipe()
+        for end in (self._bell, self._bell_end):
+            os.set_blocking(end, False)
         loop.watch(self._bell)
         loop.start(self._hand_out())
 

@@ -47,10 +47,17 @@ class Server:
 
     def listen(self, http_listener: socket, socks_listener: socket) -> None:
         """Serve what comes to two listening sockets."""
-        for listener, speak in ((http_listener, self._http), (socks_listener, self._socks)):
-            listener.setblocking(False)
-            self._loop.watch(listener.fileno())
-            self._loop.start(self._accept(listener, speak))
+        self._listen(http_listener, self._http)
+        self._listen(socks_listener, self._socks)
+
+    def listen_for_both(self, listener: socket) -> None:
+        """Serve HTTP and SOCKS on one listening socket."""
+        self._listen(listener, self._either)
+
+    def _listen(self, listener: socket, speak: Callable[[Stream], Awaitable[None]]) -> None:
+        listener.setblocking(False)
+        self._loop.watch(listener.fileno())
+        self._loop.start(self._accept(listener, speak))
 
     async def _accept(self, listener: socket, speak: Callable[[Stream], Awaitable[None]]) -> None:
         while True:
@@ -91,12 +98,17 @@ class Server:
             connection.close()
             self._count -= 1
 
+    async def _either(self, client: Stream) -> None:
+        """Speak what the first byte is of: no request of HTTP begins with a version of SOCKS."""
+        first = await client.peek(1, time.monotonic() + _REQUEST)
+        await (self._socks if first[0] == socks.VERSION else self._http)(client)
+
     async def _http(self, client: Stream) -> None:
         head = await client.until(b"\r\n\r\n", http.MOST_HEAD, time.monotonic() + _REQUEST)
         try:
             if head is None:
                 raise http.RefusedError(431, "the head of the request is too long")
-            if http.is_for_proxy(head):
+            if http.is_for_proxy(head, client.port):
                 await client.farewell(http.page(self._about()))
                 return
             request = http.parse(head)
@@ -123,7 +135,7 @@ class Server:
     def _about(self) -> str:
         """Return what the proxy tells the sandbox of itself: SOCKS and TLS have no room for reasons."""
         lines = [
-            "This is the proxy of a coop sandbox: its only way out, over HTTP here and SOCKS 5 beside it.",
+            "This is the proxy of a coop sandbox, its only way out: for HTTP, CONNECT and SOCKS 5.",
             f"Allowed by {self._policy.rule}: {self._policy.listed()}",
             "Blocked last:",
             *(f"{denial.time}  {denial.text}" for denial in self._denials.recent),

@@ -57,6 +57,11 @@ class Stream:
         self.unread = b""
         self._socket = connection
 
+    @property
+    def port(self) -> int:
+        """The port of this end."""
+        return int(self._socket.getsockname()[1])
+
     async def send(self, data: bytes | memoryview, deadline: float) -> None:
         """Send all of it. Raises EndedError, LateError."""
         while data:

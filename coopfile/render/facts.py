@@ -73,7 +73,8 @@ class Facts(Record):
     and an empty ``directory`` that nobody may open: they stand in for what is hidden.
     ``accounts`` is a directory with a ``passwd`` and a ``group`` to mount over an image's.
     ``temporary`` are the directories for temporary
-    files that host processes share.
+    files that host processes share. ``proxy`` is the port of the machine's loopback on
+    which `coop proxy` serves the plan's list.
     """
 
     host: Host
@@ -88,6 +89,7 @@ class Facts(Record):
     tools: tuple[Entry, ...] = ()
     masks: str = ""
     accounts: str = ""
+    proxy: int | None = None
 
     def real_path(self, path: str) -> str:
         """Return what a path of the plan leads to on the host."""

@@ -67,6 +67,7 @@ def to_json(facts: Facts, variables: Sequence[Variable] = ()) -> str:
     for name in _PLACES:
         path = getattr(facts, name)
         data[name] = outer(path) if path else ""
+    data["proxy"] = facts.proxy
     return json.dumps(data, indent=2)
 
 
@@ -115,6 +116,7 @@ class _Reader:
                 "kinds": values.anything,
                 "real": values.anything,
                 "tools": values.anything,
+                "proxy": values.port_or_none,
                 **dict.fromkeys((*_PATHS, *_PLACES), values.anything),
             },
         )
@@ -144,6 +146,7 @@ class _Reader:
             inputs=lists["inputs"],
             private=lists["private"],
             temporary=lists["temporary"],
+            proxy=top.get("proxy"),
         )
 
     def _host(self, data: object) -> Host | None:

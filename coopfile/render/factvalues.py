@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _LONGEST = 4096  # bytes of a path: PATH_MAX
+_LAST_PORT = 65535
 _LARGEST_TEXT = 1 << 20  # bytes of another text
 _LARGEST_ID = (1 << 32) - 2  # (uid_t) -1 means none
 
@@ -142,6 +143,15 @@ def absolute(data: object) -> str:
 def absolute_or_none(data: object) -> str | None:
     """Return an absolute path, or None."""
     return None if data is None else absolute(data)
+
+
+def port_or_none(data: object) -> int | None:
+    """Return the number of a port, or None."""
+    if data is None:
+        return None
+    if not isinstance(data, int) or isinstance(data, bool) or not 0 < data <= _LAST_PORT:
+        raise BadFactError(f"{quoted(data)} is not a port")
+    return data
 
 
 def environment(data: object) -> dict[str, str]:

@@ -15,6 +15,7 @@ from coopfile.errors import CoopError
 from coopfile.plan.bind import Weakening, expand, inside
 from coopfile.plan.canonical import digest
 from coopfile.plan.promises import unkept
+from coopfile.plan.reach import variables
 from coopfile.render import sbpl
 from coopfile.render.environment import with_environment
 from coopfile.render.seatbelt_files import Given, given, real_home, real_path, rules
@@ -39,15 +40,14 @@ _PADDED = 5
 """Profiles of one's own may use ALLOWED_DIR_0 to _4 without knowing how many there are."""
 
 
-def profile(plan: Plan, launch: Launch, facts: Facts, *, proxy_port: int | None = None) -> str:
+def profile(plan: Plan, launch: Launch, facts: Facts) -> str:
     """Return the text of the built-in profile that the plan asks for.
 
-    ``proxy_port`` is that of the proxy on this machine's loopback: proxy mode needs one.
     Its parameters are those of ``argv`` for the same plan, launch and facts. Raises
     CoopError for what Seatbelt cannot keep apart, and for a profile of one's own, which
     is not coop's to write.
     """
-    _refuse(plan, proxy_port)
+    _refuse(plan, facts)
     if plan.sandbox.profile not in PROFILES:
         raise CoopError(
             f"sandbox.profile is a file of your own: {plan.sandbox.profile}",
@@ -63,7 +63,7 @@ def profile(plan: Plan, launch: Launch, facts: Facts, *, proxy_port: int | None 
             tag=sbpl.quote(tag(plan)),
             files=rules(launch, facts, gives, writer, everywhere=everywhere),
             network=plan.network.mode,
-            port=proxy_port,
+            port=facts.proxy,
         )
     )
 
@@ -82,16 +82,14 @@ def _templates() -> jinja2.Environment:
     )
 
 
-def argv(
-    plan: Plan, launch: Launch, facts: Facts, profile_path: str, *, proxy_port: int | None = None
-) -> tuple[str, ...]:
+def argv(plan: Plan, launch: Launch, facts: Facts, profile_path: str) -> tuple[str, ...]:
     """Return argv that runs the launch's command under the profile at ``profile_path``.
 
     It sets the environment; the caller sets the directory (``directory``). Values of the
     host's variables are inherited, not written. With a profile of one's own,
     ``profile_path`` does not count.
     """
-    _refuse(plan, proxy_port)
+    _refuse(plan, facts)
     gives = given(launch, facts)
     if plan.sandbox.profile in PROFILES:
         parameters = _parameters(launch, facts, gives)
@@ -128,6 +126,8 @@ def environment(plan: Plan, launch: Launch, facts: Facts) -> dict[str, str]:
         own["TMPDIR"] = _temporary(facts)
     if plan.sandbox.profile == "restrictive":
         own.update(_git(launch, facts))
+    if plan.network.mode == "proxy" and facts.proxy is not None:
+        own.update(variables(facts.proxy))
     for variable in plan.env:
         own.pop(variable.name, None)
     return {**launch.environment, **own}
@@ -162,11 +162,9 @@ def tag(plan: Plan) -> str:
     return f"coop_{digest(plan).partition(':')[2][:16]}"
 
 
-def weakenings(
-    plan: Plan, launch: Launch, facts: Facts, *, proxy_port: int | None = None
-) -> tuple[Weakening, ...]:
+def weakenings(plan: Plan, launch: Launch, facts: Facts) -> tuple[Weakening, ...]:
     """Return what Seatbelt does not keep of the plan. Raises CoopError for what is refused."""
-    _refuse(plan, proxy_port)
+    _refuse(plan, facts)
     found = [
         Weakening(
             "sandbox.min_isolation",
@@ -189,6 +187,12 @@ def weakenings(
     if plan.network.mode in ("none", "proxy"):
         text = "there is no loopback either: the only one is the host's"
         found.append(Weakening("network.mode", text))
+    if plan.network.mode == "proxy":
+        text = (
+            f"port {facts.proxy} of this machine's loopback is let through, which is that of `coop proxy` "
+            "while it runs and of whoever takes it afterwards; every user of this machine can use that proxy"
+        )
+        found.append(Weakening("network.mode", text, "end the sandbox before `coop proxy`"))
     if plan.network.publish:
         ports = ", ".join(str(port) for port in plan.network.publish)
         on_host = plan.network.mode == "host"
@@ -222,7 +226,7 @@ def _limits(plan: Plan) -> list[Weakening]:
     return [*found, Weakening("limits.tmp", text, remedy)]
 
 
-def _refuse(plan: Plan, proxy_port: int | None) -> None:
+def _refuse(plan: Plan, facts: Facts) -> None:
     """Refuse what Seatbelt would only pretend to do, or do by giving more than the plan."""
     wants = [
         ("base.image", plan.base.image),
@@ -246,14 +250,11 @@ def _refuse(plan: Plan, proxy_port: int | None) -> None:
             'network.mode = "veth" cannot be had: Seatbelt does not tell the internet from your LAN',
             'use "none" or "host", or another back end',
         )
-    if plan.network.mode == "proxy" and proxy_port is None:
+    if plan.network.mode == "proxy" and facts.proxy is None:
         raise CoopError(
-            'network.mode = "proxy" is not there yet: the profile names the port of a proxy on this Mac, '
-            "and coop has none that runs there",
-            'use "none" or "host"',
+            'network.mode = "proxy": the profile names the port of a proxy there, and that is not known',
+            'start one on that machine: coop proxy --port 8877; and name the port in --facts: "proxy": 8877',
         )
-    if proxy_port is not None and not 0 < proxy_port < 65536:
-        raise CoopError(f"{proxy_port} is not a port")
 
 
 def _parameters(launch: Launch, facts: Facts, gives: Given) -> dict[str, str]:

@@ -90,7 +90,7 @@ def are_full(ends: list[socket.socket]) -> bool:
         return [int.from_bytes(fcntl.ioctl(end, termios.FIONREAD, bytes(4)), sys.byteorder) for end in ends]
 
     before = waiting()
-    time.sleep(0.3)
+    time.sleep(0.5)
     return waiting() == before and min(before) > 1 << 16
 
 
@@ -106,7 +106,7 @@ def test_flood(project: Project) -> None:
         assert wait_until(lambda: are_full(held)), "what was sent before would arrive whole"
         process.terminate()
         assert process.wait(DEADLINE) == 143
-        assert not is_listening(port)
+        assert wait_until(lambda: not is_listening(port))
         for end in held:
             with pytest.raises(ConnectionResetError):
                 receive(end)  # what is cut off is not taken for whole

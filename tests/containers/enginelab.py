@@ -47,7 +47,7 @@ class EngineSessions(Sessions):
         """Wait until nothing keeps a session; tell whether that came about."""
         from coopfile.session import store
 
-        return bool(wait_until(lambda: not store.is_alive(str(self.directory(name))), 20))
+        return bool(wait_until(lambda: not store.is_alive(str(self.directory(name)))))
 
     def _left(self) -> list[object]:
         return [*super()._left(), *(("container", item) for item in self.containers())]

@@ -290,7 +290,7 @@ def test_the_accounts_of_an_image_are_read_up_to_a_limit(engine: Engine, project
     started.returncode = os.waitstatus_to_exitcode(status)
     assert started.returncode in (0, 125)  # Docker itself may refuse the file
     assert used.ru_maxrss < _LARGE >> 11  # in KiB: half of it
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 50
     engine.output("rmi", reference)
 
 

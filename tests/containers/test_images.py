@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -82,7 +83,7 @@ def test_an_interrupted_pull_ends_at_once(engine: Engine, project: Project, numb
         time.sleep(0.3)
         below = descendants(started.pid)
         started.send_signal(number)
-        assert started.wait(10) == 128 + number
+        assert started.wait(30) == 128 + number
         assert wait_gone([pid for pid in below if pid in alive(below)])
     finally:
         silent.kill()
@@ -94,12 +95,13 @@ def test_an_interrupted_pull_ends_at_once(engine: Engine, project: Project, numb
 @EACH_KIND
 def test_an_interrupted_build_ends_at_once(engine: Engine, project: Project) -> None:
     """What the build was running ends too."""
-    settings = (image(engine, "busybox"), 'setup.run=["sleep 1001"]', "setup.network=none")
+    sleep = f"sleep {1_000_000 + os.getpid()}"  # nobody else's
+    settings = (image(engine, "busybox"), f'setup.run=["{sleep}"]', "setup.network=none")
     started = project.popen("true", options=options(engine, *settings))
-    assert wait_until(lambda: _running("sleep 1001")), started.communicate()
+    assert wait_until(lambda: _running(sleep)), started.communicate()
     started.send_signal(signal.SIGINT)
-    assert started.wait(15) == 130
-    assert wait_until(lambda: not _running("sleep 1001"), 20)
+    assert started.wait(60) == 130
+    assert wait_until(lambda: not _running(sleep), 20)
     assert wait_until(lambda: engine.containers() == [], 20)
     assert leftovers(project) == []
 

@@ -424,5 +424,5 @@ def test_a_registry_that_stops_in_the_middle_is_told_soon(
     (tmp_path / "out").mkdir()
     with closing(source), pytest.raises(CoopError, match=r"refuses connections|broke"):
         source.fetch(of(descriptor(body, LAYER)), str(tmp_path / "out/layer"), stop)
-    assert time.monotonic() - begun[0] < 15
+    assert time.monotonic() - begun[0] < 50
     assert os.listdir(tmp_path / "out") == []

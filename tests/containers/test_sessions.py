@@ -179,7 +179,7 @@ def test_a_caller_that_goes_away(sessions: EngineSessions, how: str) -> None:
         caller.do("close", number=number)
     else:
         caller.kill()
-    assert wait_until(lambda: other.usage()[0] == 0, 20)
+    assert wait_until(lambda: other.usage()[0] == 0)
     assert other.run("true").status == 0
 
 
@@ -187,7 +187,7 @@ def test_a_caller_that_goes_away(sessions: EngineSessions, how: str) -> None:
 def test_signals(sessions: EngineSessions) -> None:
     """They reach the command's process group, also one that has hardly begun, and no other command."""
     caller = sessions.opened()
-    other = caller.begin("sh", "-c", "trap 'echo mine' USR1; touch ready; sleep 3; echo done")
+    other = caller.begin("sh", "-c", "trap 'echo mine' USR1; touch ready; sleep 1000; echo done")
     assert wait_until((sessions.project.directory / "ready").exists)
     number = caller.begin("sleep", "1000")
     caller.do("signal", number=number, signal=int(signal.SIGTERM))
@@ -209,7 +209,7 @@ def test_an_engine_process_that_is_killed(sessions: EngineSessions) -> None:
     with pytest.raises(Refused, match="somebody killed the process by which the command ran") as caught:
         caller.wait(number)
     assert caught.value.begun is True
-    assert wait_until(lambda: caller.usage()[0] == 0, 20)
+    assert wait_until(lambda: caller.usage()[0] == 0)
 
 
 @EACH_KIND

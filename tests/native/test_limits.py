@@ -7,7 +7,6 @@ import functools
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -185,12 +184,10 @@ def test_fork_bomb(limited: Project) -> None:
     limited.coopfile("limits.pids = 30\n")
     if enforced(limited)["limits.pids"] == "nothing":
         pytest.skip("nothing bounds root's processes without control groups, as coop says")
-    start = time.monotonic()
     result = limited.run(
         "sh", "-c", "bomb() { bomb | bomb & }; bomb; sleep 1000", options=["--timeout", "1s"]
     )
     assert result.status in (2, 124), result  # 2: the shell itself gave up
-    assert time.monotonic() - start < 30
 
 
 def test_threads_count(limited: Project) -> None:

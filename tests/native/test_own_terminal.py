@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.sandboxes import DEADLINE, Actor, Project, alive, descendants, wait_gone, wait_until
-from tests.terminals import Terminal, wait_for_program
+from tests.terminals import Terminal, is_foreground, wait_for_program
 
 pytestmark = pytest.mark.native
 
@@ -151,7 +151,8 @@ def test_job_control(project: Project, terminal: Terminal) -> None:
     """Ctrl-Z, bg, fg and Ctrl-C act on the shell's jobs, Ctrl-D ends it."""
     process = bash(terminal, project)
     terminal.screen.send(b"sleep 1000\n")
-    wait_for_program(process, "sleep")
+    sleep = wait_for_program(process, "sleep")
+    assert wait_until(lambda: is_foreground(sleep))
     terminal.screen.send(b"\x1a")
     terminal.screen.expect_exact(b"Stopped")
     terminal.screen.expect(PROMPT)
@@ -159,6 +160,7 @@ def test_job_control(project: Project, terminal: Terminal) -> None:
     assert "Running" in run(terminal, "jobs")
     terminal.screen.send(b"fg\n")
     terminal.screen.expect_exact(b"sleep 1000\r\n")
+    assert wait_until(lambda: is_foreground(sleep))
     terminal.screen.send(b"\x03")
     terminal.screen.expect(PROMPT)
     assert run(terminal, "echo $?") == "130"
@@ -354,7 +356,7 @@ def test_time_is_over(project: Project, terminal: Terminal) -> None:
     assert (process.returncode, terminal.state()) == (124, before)
 
 
-@pytest.mark.parametrize("options", [(), ("--timeout", "500ms")])
+@pytest.mark.parametrize("options", [(), ("--timeout", "1s")])
 def test_stopped_terminal(project: Project, terminal: Terminal, options: tuple[str, ...]) -> None:
     """A terminal that shows nothing any more does not keep a command from being ended."""
     before = terminal.state()

@@ -166,8 +166,8 @@ def test_sent_before_the_end(project: Project) -> None:
     port, size = free_port(), 2_000_000
     publish(project, f"{port}:3000")
     process = start(project, FAREWELL, 3000, size)
-    end = connect(port)
     below = descendants(process.pid)
+    end = connect(port)
     assert wait_until(lambda: len(descendants(process.pid)) < len(below)), "the command does not end"
     assert len(receive(end)) == size
     end.close()
@@ -196,7 +196,7 @@ def test_nothing_left(project: Project, how: str) -> None:
     kill(*victims[how])
     process.wait(DEADLINE)
     assert wait_gone(below), below
-    assert not is_listening(port)
+    assert wait_until(lambda: not is_listening(port))
     end.close()
 
 
@@ -219,7 +219,7 @@ def test_killed_publisher(project: Project) -> None:
     publisher = publisher_of(process.pid)
     os.kill(publisher, signal.SIGKILL)
     assert wait_gone([publisher])
-    assert not is_listening(port) and process.poll() is None
+    assert wait_until(lambda: not is_listening(port)) and process.poll() is None
     process.terminate()
     assert process.wait(DEADLINE) == 143
 
@@ -288,4 +288,4 @@ def test_session(project: Project) -> None:
             assert is_listening(port)
     finally:
         stopped = project.coop("stop", "web")
-    assert stopped.status == 0 and not is_listening(port)
+    assert stopped.status == 0 and wait_until(lambda: not is_listening(port))

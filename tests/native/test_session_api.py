@@ -129,7 +129,7 @@ def test_a_timeout_ends_the_whole_tree(program: Program) -> None:
     result = program("""
 with coopfile.Session(plan) as session:
     script = "(setsid sh -c 'trap \\"\\" TERM; sleep 1001; sleep 1002' &) ; yes"
-    result = session.shell(script, timeout=0.3)
+    result = session.shell(script, timeout=1)
     print(result.status, result.timed_out, len(result.stdout) == plan.limits.output)
     print(left(session, "sleep"), left(session, "yes"))
 """)
@@ -315,15 +315,24 @@ coopfile.Session(plan, name="dev").destroy(forget=True)
 def test_a_session_that_ends_meanwhile(program: Program) -> None:
     """Idle, ended by another, or under a command: the next command starts it again."""
     result = program("""
+from coopfile.session import store
+place = os.path.expanduser("~/.local/share/coop/sessions")
+
+def destroy():
+    while not os.path.exists("begun"):
+        time.sleep(0.01)
+    coopfile.Session(plan, name="dev").destroy()
+
 with coopfile.Session(plan, name="dev", leased=True, ttl=0.2) as session:
     session.shell("touch /tmp/here")
-    time.sleep(1)
+    while any(store.is_alive(os.path.join(place, name)) for name in os.listdir(place)):
+        time.sleep(0.01)
     print(session.shell("ls /tmp").text == "")
     coopfile.Session(plan, name="dev").destroy()
     print(session.exec(["echo", "on"]).text)
-    threading.Timer(0.3, coopfile.Session(plan, name="dev").destroy).start()
+    threading.Thread(target=destroy).start()
     try:
-        session.shell("echo so far; sleep 1000")
+        session.shell("echo so far; touch begun; sleep 1000")
     except coopfile.CommandLost as error:
         print(error.session, error.begun, error.stdout)
     print(session.exec(["echo", "on"]).text)

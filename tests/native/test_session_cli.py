@@ -336,8 +336,11 @@ def test_users(project: Project, sessions: Sessions) -> None:
 
 def test_ttl(project: Project, sessions: Sessions) -> None:
     """A session with --ttl ends when nobody has used it for so long; one that runs keeps its own."""
-    started(sessions, "work", "--ttl", "1s")
+    hold = ("--", "sh", "-c", "echo ready; read line")
+    process = begin(project, "run", "-q", "--session", "work", "--ttl", "1s", *hold, stdin=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
     told = project.run("true", options=["--session", "work", "--ttl", "5m"])
+    process.communicate(timeout=DEADLINE)
     assert told.status == 0 and "--ttl does not count" in told.err
     assert listed(project)["work"]["ttl"] == 1.0
     assert wait_until(lambda: not store.is_alive(str(place(project))))
@@ -432,6 +435,7 @@ def test_ls(project: Project, sessions: Sessions) -> None:
     project.coop("stop", "idle")
     process = begin(project, "exec", "work", "--", "sh", "-c", "echo ready; sleep 100; :")
     assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    assert wait_until(lambda: len(sessions.commands("work")) == 2)
     found = listed(project)
     assert (found["work"]["state"], found["idle"]["state"]) == ("running", "stopped")
     assert found["work"]["processes"] == 2 and found["work"]["memory"] > 0

@@ -103,7 +103,7 @@ def test_starter_killed_while_it_waits(sessions: Sessions) -> None:
     other = sessions.caller()
     other.open()
     assert other.run("true").status == 0
-    assert len(children(helper)) == 2, "this one, and the other"
+    assert wait_until(lambda: len(children(helper)) == 2), "this one, and the other"
 
 
 def test_helper_killed_while_it_is_asked(sessions: Sessions) -> None:

@@ -10,7 +10,8 @@ import time
 import pexpect
 import pytest
 
-from tests.sandboxes import DEADLINE, Project, descendants, wait_gone
+from tests.sandboxes import DEADLINE, Project, descendants, wait_gone, wait_until
+from tests.terminals import name_of
 
 pytestmark = pytest.mark.native
 
@@ -57,7 +58,7 @@ def test_control_c_reaches_what_a_shell_waits_for(project: Project) -> None:
     """Ctrl-C on a terminal ends the program that a shell waits for, and the shell goes on if it wants to."""
     terminal = project.terminal("sh", "-c", "trap : INT; echo ready; sleep 60; echo went on")
     terminal.expect_exact("ready")
-    time.sleep(0.2)
+    assert wait_until(lambda: [pid for pid in descendants(terminal.pid or 0) if name_of(pid) == "sleep"])
     terminal.sendintr()
     terminal.expect_exact("went on", timeout=DEADLINE)
     terminal.wait()

@@ -59,13 +59,33 @@ def test_internet(connected: Project, way: str, protocol: str) -> None:
         assert result.out == f"{address} hello\n", result
 
 
+# In a mount namespace like the one that systemd gives a machine: all is shared, and /tmp is a mount.
+_SHARED = """
+mount --bind /tmp /tmp && mount --make-rshared / || exit 3
+before=$(cat /proc/self/mountinfo)
+"$@"
+status=$?
+[ "$(cat /proc/self/mountinfo)" = "$before" ] || echo "mounts have changed" >&2
+exit $status
+"""
+
+
+def test_mounts_of_the_host(connected: Project, lab: Lab) -> None:
+    """Where mounts are shared, what a helper unmounts in a namespace of its own stays on the host."""
+    inside = connected.unshared[len(lab.enter) :]
+    connected.unshared = (*lab.enter, "unshare", "--mount", "sh", "-c", _SHARED, "sh", *inside)
+    result = connected.python(FETCH, "tcp", INTERNET, str(PORT))
+    assert result.out == f"{INTERNET} hello\n" and "mounts have changed" not in result.err, result
+    status = connected.coop("status")
+    assert "mounts have changed" not in status.err, status
+
+
 def test_means(connected: Project, way: str, lab: Lab) -> None:
     """The sandbox is connected by what was asked for, else this file tests something else."""
     process = connected.popen("sh", "-c", "echo; sleep 60")
     assert process.stdout is not None
     process.stdout.read(1)
-    names = {os.path.basename(os.readlink(f"/proc/{pid}/exe")) for pid in descendants(process.pid)}
-    programs = {"passt", "passt.avx2", "slirp4netns"} & names
+    programs = set(filter(None, map(helper_of, descendants(process.pid))))
     assert {name.split(".")[0].replace("passt", "pasta") for name in programs} == {way.split("-")[1]} - {
         "veth"
     }
@@ -221,19 +241,20 @@ def test_nothing_left(connected: Project, lab: Lab, how: str) -> None:
         os.kill(below[0], signal.SIGKILL)
     elif how == "kill all":
         # From the last: pasta, slirp4netns and whatever holds rules are left to the kernel alone.
-        helpers = [pid for pid in below if names_helper(pid)]
+        helpers = [pid for pid in below if helper_of(pid)]
         kill(process.pid, *(pid for pid in below if pid not in helpers))
     process.wait(30)
     assert wait_gone(below), below
     assert lab.changes() == {}
 
 
-def names_helper(pid: int) -> bool:
-    """Tell whether a process is a program that connects a sandbox."""
+def helper_of(pid: int) -> str:
+    """Return the name of the program that a process is if it connects a sandbox, else nothing."""
     try:
-        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith(("passt", "slirp4netns"))
+        name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
     except OSError:
-        return False
+        return ""
+    return name if name.startswith(("passt", "slirp4netns")) else ""
 
 
 @pytest.mark.parametrize("what", ["address", "route"])
@@ -278,7 +299,7 @@ def test_descriptors(connected: Project) -> None:
     process = connected.popen("sh", "-c", "echo; sleep 60", pass_fds=(ours,))
     try:
         assert process.stdout is not None and process.stdout.read(1) == b"\n"
-        for pid in filter(names_helper, descendants(process.pid)):
+        for pid in filter(helper_of, descendants(process.pid)):
             held = [os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]
             assert f"pipe:[{number}]" not in held
     finally:

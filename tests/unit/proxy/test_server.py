@@ -15,6 +15,7 @@ from coopfile.proxy.denials import Denials
 from coopfile.proxy.loop import Loop
 from coopfile.proxy.policy import Place, Policy
 from coopfile.proxy.server import Server
+from tests.sandboxes import wait_until
 
 
 class Here(Policy):
@@ -55,18 +56,33 @@ class Running:
         server.settimeout(20)
         return client, server
 
+    def close(self) -> None:
+        """End it when it has closed all connections: a loop that is stopped closes none."""
+        self.origin.close()  # with what it has not accepted
+        try:
+            for kind in range(len(self.listeners)):  # who waits to be accepted is accepted before this one
+                with self.client(kind) as last:
+                    last.shutdown(socket.SHUT_WR)
+                    last.recv(1)
+            assert wait_until(lambda: self.server._count == 0, 20)
+        finally:
+            self.loop.stop()
+            self.client().close()
+            self.thread.join(20)
+            for listener in self.listeners:
+                listener.close()
+        assert not self.thread.is_alive()
+
 
 @contextmanager
 def running(most: int = 100) -> Iterator[Running]:
     """Run a proxy; nothing may have failed in it."""
     made = Running(most)
-    yield made
-    made.loop.stop()
-    made.client().close()
-    made.thread.join(20)
-    assert not made.thread.is_alive() and made.failed == []
-    for listener in (made.origin, *made.listeners):
-        listener.close()
+    try:
+        yield made
+    finally:
+        made.close()
+    assert made.failed == []
 
 
 @pytest.fixture
@@ -240,7 +256,7 @@ def test_what_it_tells(proxy: Running) -> None:
 
     def ask() -> bytes:
         client, data = proxy.client(), b""
-        client.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:3128\r\n\r\n")
+        client.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % client.getpeername()[1])
         while piece := client.recv(4096):
             data += piece
         client.close()

@@ -69,6 +69,7 @@ def test_every_field_is_written_and_read() -> None:
         tools=tools,
         masks="/m",
         accounts="/a",
+        proxy=8877,
         **paths,
     )
     text = to_json(facts)
@@ -188,6 +189,9 @@ MISTAKES: list[tuple[str, object, str]] = [
     ("engine", {"name": "docker", "program": "-H"}, "engine.program:"),
     ("engine", {"name": "docker", "program": "A=b"}, "engine.program:"),
     ("engine", {"name": "docker", "runtime": "--x"}, "engine.runtime:"),
+    *(("proxy", port, f"proxy: {port} is not a port") for port in (0, -1, 65536)),
+    ("proxy", "8877", 'proxy: "8877" is not a port'),
+    ("proxy", True, "proxy: true is not a port"),
     ("kinds", {"/a": "fil"}, 'kinds./a: "fil" is none of'),
     ("kinds", {"a": "file"}, 'kinds: "a" is a relative path'),
     ("kinds", ["/a"], "kinds: a list is not an object"),

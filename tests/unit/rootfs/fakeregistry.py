@@ -14,17 +14,20 @@ from coopfile.rootfs.wire import Limits
 from tests.unit.rootfs.images import MadeImage, sha256
 
 FAST = Limits(
-    connect=2.0,
-    read=0.4,
-    answer=4.0,
-    blob=6.0,
-    slow=0.25,
+    connect=20.0,
+    read=20.0,
+    answer=40.0,
+    blob=60.0,
+    slow=20.0,
     slow_bytes=2000,
     tries=3,
     refused=2,
     pause=0.01,
     longest_pause=1.5,
 )
+"""Tried again at once, and given up by no busy machine."""
+HASTY = FAST.replace(read=0.4, answer=4.0, blob=6.0, slow=0.25)
+"""For registries whose slowness is what a test is about."""
 
 Answer = Callable[["Handler"], None]
 
@@ -101,6 +104,7 @@ class FakeRegistry:
         self.manifests: dict[str, tuple[str, bytes]] = {}
         self.scripts: dict[str, list[Answer]] = {}
         self.seen: list[tuple[str, dict[str, str]]] = []
+        self.limits = FAST
         self._server = _Server(("127.0.0.1", 0), Handler)
         self._server.registry = self  # type: ignore[attr-defined]
         if context is not None:
@@ -154,7 +158,8 @@ class FakeRegistry:
         name, at, digest = reference.partition("@")
         repository, _, tag = name.partition(":")
         full = ImageReference(self.address, repository, tag or None, digest if at else None)
-        return RegistrySource(full, more.pop("environment", {}), limits=more.pop("limits", FAST), **more)
+        given = {"environment": {}, "limits": self.limits, **more}
+        return RegistrySource(full, given.pop("environment"), **given)
 
     def asked(self, part: str) -> list[dict[str, str]]:
         """Return the headers of every request whose path has a part."""

@@ -113,7 +113,7 @@ def test_one_builds_while_others_wait(store: Store, tmp_path: Path) -> None:
 @pytest.mark.parametrize("delay", [0.0, 0.01, 0.05, 0.2])
 def test_killed(store: Store, delay: float) -> None:
     """A builder that is killed leaves no stage, and the next build removes what it left."""
-    process = FORK.Process(target=store.build, args=("k", "test", None, making("x", seconds=5)))
+    process = FORK.Process(target=store.build, args=("k", "test", None, making("x", seconds=60)))
     process.start()
     time.sleep(delay)
     os.kill(process.pid or 0, signal.SIGKILL)
@@ -125,7 +125,7 @@ def test_killed(store: Store, delay: float) -> None:
 
 def test_a_sweep_spares_the_living(store: Store) -> None:
     """What somebody is building is not taken for left behind."""
-    process = FORK.Process(target=store.build, args=("slow", "test", None, making("x", seconds=0.5)))
+    process = FORK.Process(target=store.build, args=("slow", "test", None, making("x", seconds=1)))
     process.start()
     while not Path(store.directory, "building").is_dir() or not left(store):
         time.sleep(0.01)

@@ -25,7 +25,7 @@ def test_a_command(plan: coopfile.Plan, host: HostBackend) -> None:
             assert result.stdout == data
             result = await session.shell_async("echo $A; echo err >&2; exit 3", environment={"A": "a"})
             assert (result.status, result.text, result.error_text) == (3, "a\n", "err\n")
-            result = await session.exec_async(["yes"], timeout=0.1, output=100)
+            result = await session.exec_async(["yes"], timeout=0.5, output=100)
             assert (result.status, len(result.stdout)) == (124, 100)
             result = await session.shell_async("exec >&- 2>&- <&-; exit 5", stdin=data)
             assert result.status == 5

@@ -72,7 +72,7 @@ def test_the_cap(session: coopfile.Session) -> None:
 
 def test_a_flood_ends_in_time(session: coopfile.Session) -> None:
     """A command that prints without end is ended, and its last words are kept."""
-    result = session.exec(["yes"], timeout=0.2, output=1000)
+    result = session.exec(["yes"], timeout=0.5, output=1000)
     assert (result.status, result.timed_out) == (124, True)
     assert len(result.stdout) == 1000
     assert result.cut_stdout > 0

@@ -59,7 +59,7 @@ class Query(Record):
     ``path`` is that of a file or a UNIX socket, ``host`` and ``port`` the other end of a
     connection (or the own end of a listening socket), ``name`` that of a service or a
     sysctl, ``target`` whose process, ``domain`` and ``protocol`` a socket's, ``command``
-    that of a file-ioctl.
+    that of a file-ioctl. ``udp`` tells of datagrams.
     """
 
     operation: str
@@ -73,6 +73,7 @@ class Query(Record):
     domain: str = "AF_INET"
     protocol: int = 0
     command: int = 0
+    udp: bool = False
 
 
 class Rule(Record):
@@ -283,14 +284,14 @@ class Profile:
             wanted = "network-outbound" if kind == "remote" else "network-bind"
             assert query.operation == wanted and len(parts) == 2, parts
             return query.path is not None and self._true(parts[1], query, style, deny=deny)
-        assert parts[0] == "ip" and len(parts) == 2, parts
+        assert parts[0] in ("ip", "tcp") and len(parts) == 2, parts
         # (local ip …) on outbound is about the own end, and lets everything out.
         wanted_operations = ("network-outbound",) if kind == "remote" else ("network-bind", "network-inbound")
         assert query.operation in wanted_operations, f"({kind} ip …) on {query.operation}"
         host, _, port = self._text(parts[1], style).rpartition(":")
         assert host in ("*", "localhost"), "host must be * or localhost"
         assert port == "*" or 0 < int(port) < 65536, port
-        if query.host is None:
+        if query.host is None or (parts[0] == "tcp" and query.udp):
             return False
         right_host = host == "*" or query.host in ("127.0.0.1", "::1")
         return right_host and port in ("*", str(query.port))

@@ -63,6 +63,7 @@ FACTS = Facts(
     inputs=(f"{WORKSPACE}/Coopfile", OWN),
     private=(STATE,),
     temporary=("/tmp", "/var/folders/ab/cd_1/T"),
+    proxy=PROXY,
 )
 
 
@@ -80,9 +81,9 @@ class Rendered(Record):
         """Return the verdict that all readings agree on."""
         return self.profile.allows(Query(operation, path, **more))
 
-    def may_connect(self, host: str, port: int) -> bool:
-        """Return whether a connection is allowed."""
-        return self.may("network-outbound", host=host, port=port)
+    def may_connect(self, host: str, port: int, *, udp: bool = False) -> bool:
+        """Return whether a connection is allowed, or a datagram."""
+        return self.may("network-outbound", host=host, port=port, udp=udp)
 
 
 def compiled(text: str = "") -> Plan:
@@ -100,17 +101,12 @@ def permissive(text: str = REPRESENTATIVE) -> str:
     return f'sandbox.profile = "permissive"\n{text}'
 
 
-def rendered(
-    plan: Plan | str,
-    facts: Facts = FACTS,
-    command: Sequence[str] = ("make", "test"),
-    proxy_port: int | None = PROXY,
-) -> Rendered:
+def rendered(plan: Plan | str, facts: Facts = FACTS, command: Sequence[str] = ("make", "test")) -> Rendered:
     """Render a plan on the made-up Mac, or on another one."""
     made = compiled(plan) if isinstance(plan, str) else plan
     launch = bind(made, facts.host, tuple(command))
-    text = seatbelt.profile(made, launch, facts, proxy_port=proxy_port)
-    argv = seatbelt.argv(made, launch, facts, "/opt/coop/profile.sb", proxy_port=proxy_port)
+    text = seatbelt.profile(made, launch, facts)
+    argv = seatbelt.argv(made, launch, facts, "/opt/coop/profile.sb")
     return Rendered(made, launch, facts, text, argv, Profile(text, parameters(argv)))
 
 

@@ -13,6 +13,7 @@ from tests.unit.render.seatbelt.samples import (
     HOME,
     HOST,
     MOUNTED,
+    PROXY,
     REPRESENTATIVE,
     TEMPORARY,
     WORKSPACE,
@@ -54,6 +55,16 @@ def test_argv() -> None:
         *("-f", "/opt/coop/profile.sb", "--"),
         *("-x", "A=B", ""),
     )
+
+
+def test_proxy() -> None:
+    """In proxy mode programs are led to the port that the profile lets through; in others to none."""
+    found = rendered('network.mode = "proxy"')
+    for name in ("http_proxy", "HTTPS_PROXY", "all_proxy"):
+        assert f"{name}=http://127.0.0.1:{PROXY}" in found.argv
+    assert not any("proxy" in word.lower() for word in rendered(PLAIN).argv)
+    own = rendered('network.mode = "proxy"\nenv.http_proxy = "http://127.0.0.1:1"')
+    assert "http_proxy=http://127.0.0.1:1" in own.argv
 
 
 TWICE = f'''

@@ -272,6 +272,7 @@ def test_network(
         assert found.may_connect(host, PROXY) is internet
     for host in ("127.0.0.1", "::1"):
         assert found.may_connect(host, PROXY) is proxy
+        assert found.may_connect(host, PROXY, udp=True) is loopback
         assert found.may_connect(host, 5432) is loopback
     for operation in ("network-bind", "network-inbound"):
         assert found.may(operation, host="0.0.0.0", port=3000) is listen
@@ -308,7 +309,7 @@ def test_examples(path: Path) -> None:
     mounted = [item.replace("~", HOME, 1) for item in (*plan.files.read, *plan.files.write)]
     try:
         found = rendered(
-            plan, FACTS.replace(kinds=dict.fromkeys(mounted, "directory"), hidden=()), proxy_port=None
+            plan, FACTS.replace(kinds=dict.fromkeys(mounted, "directory"), hidden=(), proxy=None)
         )
     except CoopError as error:
         root = plan.base.image or any(getattr(plan.packages, name) for name in plan.packages._fields)

@@ -78,7 +78,6 @@ REFUSED = [
     ('sandbox.min_isolation = "vm"', "min_isolation is vm"),
     ('sandbox.min_isolation = "userspace-kernel"', "min_isolation is userspace-kernel"),
     ('network.mode = "veth"', "does not tell the internet from your LAN"),
-    ('network.mode = "proxy"', "not there yet"),
 ]
 
 
@@ -124,9 +123,22 @@ def test_temporary_directories_that_hold_more(path: str) -> None:
         seatbelt.profile(plan, bind(plan, HOST, ()), FACTS.replace(temporary=("/tmp", path)))
 
 
-@pytest.mark.parametrize("port", [0, -1, 65536])
-def test_ports(port: int) -> None:
-    """A proxy listens on a port that there is."""
+def test_proxy_that_nobody_knows() -> None:
+    """Without the port of a proxy there is no profile in proxy mode: a guess would be somebody's port."""
     plan = compiled('network.mode = "proxy"')
-    with pytest.raises(CoopError, match="not a port"):
-        seatbelt.profile(plan, bind(plan, HOST, ()), FACTS, proxy_port=port)
+    launch = bind(plan, HOST, ())
+    facts = FACTS.replace(proxy=None)
+    for made in (
+        lambda: seatbelt.profile(plan, launch, facts),
+        lambda: seatbelt.argv(plan, launch, facts, "/p.sb"),
+        lambda: seatbelt.weakenings(plan, launch, facts),
+    ):
+        with pytest.raises(CoopError, match="that is not known") as error:
+            made()
+        assert "coop proxy" in str(error.value.remedy)
+
+
+def test_proxy_that_others_can_use() -> None:
+    """Whose the port is, and who can use it besides, is told."""
+    texts = [found.text for found in listed('network.mode = "proxy"') if found.key == "network.mode"]
+    assert any(f"port {FACTS.proxy} " in text and "every user of this machine" in text for text in texts)

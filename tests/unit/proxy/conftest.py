@@ -1,0 +1,22 @@
+"""All tests of the proxy are run with epoll, and with what there is instead on other systems."""
+
+from __future__ import annotations
+
+import pytest
+
+from coopfile.proxy import epolled, loop, polled
+
+_USING_IT = ("test_loop", "test_published", "test_server")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test of what uses the loop twice."""
+    if metafunc.module.__name__.rpartition(".")[2] in _USING_IT:
+        metafunc.fixturenames.append("watcher")
+        metafunc.parametrize("watcher", [epolled, polled], ids=["epoll", "poll"], indirect=True)
+
+
+@pytest.fixture
+def watcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have loops wait with the given module's watcher."""
+    monkeypatch.setattr(loop, "Watcher", request.param.Watcher)
