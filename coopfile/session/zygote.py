@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found, unused-ignore]
 import _socket
+import codecs
 import gc
 import os
 import sys
@@ -34,6 +35,7 @@ def main(descriptor: int, directory: str, name: str) -> None:
     from coopfile.session import helper, making  # noqa: F401 - for those that are forked
 
     serve.prepare()
+    codecs.lookup("ascii")  # for reading why the kernel refuses something
     _practise()  # again: the imports have taken places in the interpreter's memory of attributes
     sys.meta_path.clear()  # what a session's PID 1 imported would be the sandbox's own
     gc.collect()
