@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found, unused-ignore]
-import _socket
 import os
 
 from coopfile.cli.options import seconds
 from coopfile.errors import UsageError
 from coopfile.find import directories, find
 from coopfile.native import wire
-from coopfile.plan.sessions import NAME_RULE, is_name, log_path, place
+from coopfile.plan.sessions import NAME_RULE, is_name, place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from coopfile.cli.options import ExecOptions
     from coopfile.find import Project
     from coopfile.session.model import Running
-
-_MOMENT = 0.03  # seconds that signals to this process may wait
-_ENDED = 7  # items of that answer
 
 SUMMARY = "run a command in a session: coop exec NAME -- COMMAND"
 EPILOG = """examples:
@@ -106,17 +102,6 @@ def execute(options: ExecOptions) -> int:
     connection = _asked(directory, asking) if short and not terminals else None
     if connection is None:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
-    answer: tuple[Any, ...] | None = None
-    if connection is not None:
-        from coopfile.session import installs
-
-        installs.note(directory, options.command)
-        answer = _soon(connection)
-        if answer is not None and _is_plain(answer) and not os.path.exists(_log(directory)):
-            while late := _signal.sigpending():
-                _signal.sigwait(late)  # the command that they were for has ended
-            _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
-            return int(answer[1])
     from coopfile.cli import attached
     from coopfile.session.model import Command, SessionGone
 
@@ -126,9 +111,8 @@ def execute(options: ExecOptions) -> int:
 
         def begin(command: Command, streams: Sequence[int]) -> Running:
             _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
-            if connection is None:
-                installs.note(directory, command.argv)
-            return client.begin(directory, options.name, command, streams, connection, answer=answer)
+            installs.note(directory, command.argv)
+            return client.begin(directory, options.name, command, streams, connection)
 
         try:
             return attached.run(begin, asked, directory)
@@ -151,35 +135,6 @@ def _asked(directory: str, asking: tuple[Any, ...]) -> socket | None:
             pass
         connection.close()
     return None
-
-
-def _soon(connection: socket) -> tuple[Any, ...] | None:
-    """Wait a moment for the answer that a command has ended; return the last that came, None without.
-
-    Most that people script ends at once, and needs nothing of what else would be imported.
-    """
-    answer = None
-    given = connection.gettimeout()
-    connection.settimeout(_MOMENT)
-    try:
-        while answer is None or answer[0] == "started":
-            if not connection.recv(1, _socket.MSG_PEEK):
-                break
-            answer, _ = wire.receive(connection)
-    except (OSError, wire.Broken):
-        pass  # nothing yet, or nothing any more: whoever waits next is told
-    connection.settimeout(given)
-    return answer
-
-
-def _is_plain(answer: tuple[Any, ...]) -> bool:
-    """Tell whether a command has ended and there is nothing to tell but its status: ``model.Ended``."""
-    return answer[0] == "ended" and len(answer) == _ENDED and not answer[3] and not answer[6]
-
-
-def _log(directory: str) -> str:
-    """Return where the session's proxy writes what it blocks: ``attached`` tells people of it."""
-    return log_path(directories(os.environ).state, os.path.basename(directory))
 
 
 def check_name(name: str) -> None:

@@ -71,7 +71,6 @@ def begin(
     streams: Sequence[int],
     connection: socket | None = None,
     plan: str | None = None,
-    answer: tuple[Any, ...] | None = None,
 ) -> NativeRunning:
     """Start a command in a session that runs; over a ``connection`` it has been asked for that already.
 
@@ -83,7 +82,7 @@ def begin(
             command.argv, command.environment, command.directory, command.timeout, command.terminal, plan
         )
         connection = _asked(directory, session, asked, streams)
-    connection, message, descriptors = _answer(directory, session, connection, answer)
+    connection, message, descriptors = _answer(directory, session, connection)
     if message[0] == wire.ELSEWHERE:
         connection.close()
         raise _absent(session)
@@ -117,11 +116,9 @@ def _asked(directory: str, session: str, asked: tuple[Any, ...], streams: Sequen
     return connection
 
 
-def _answer(
-    directory: str, session: str, connection: socket, answer: tuple[Any, ...] | None = None
-) -> tuple[socket, tuple[Any, ...], list[int]]:
+def _answer(directory: str, session: str, connection: socket) -> tuple[socket, tuple[Any, ...], list[int]]:
     try:
-        message, descriptors = wire.receive(connection, _MOST_DESCRIPTORS) if answer is None else (answer, [])
+        message, descriptors = wire.receive(connection, _MOST_DESCRIPTORS)
     except BaseException as error:
         connection.close()
         if isinstance(error, wire.Broken):

@@ -25,7 +25,6 @@ from tests.sandboxes import (
     alive,
     descendants,
     kill,
-    run,
     wait_gone,
     wait_until,
 )
@@ -184,44 +183,24 @@ def test_variables(project: Project, sessions: Sessions) -> None:
     assert (result.out, result.status) == ("1 a b c=d \n", 0)
 
 
-def waiting(sessions: Sessions, seconds: float) -> tuple[str, ...]:
-    """Return the argv of a `coop exec` that waits for so long until it imports the rest."""
-    patch = f"import sys; sys.path.insert(0, {str(sessions.library)!r}); from coopfile.cli import exec as e; "
-    return "-I", "-c", f"{patch}e._MOMENT = {seconds}; from coopfile.cli.main import entry; entry()", "exec"
-
-
 def test_short_way(project: Project, sessions: Sessions) -> None:
-    """`coop exec` in a session that runs imports next to nothing for a command that ends at once."""
+    """`coop exec` in a session that runs imports next to nothing."""
     started(sessions)
-    found = imported(project, *waiting(sessions, 60), "work", "--", "true")
+    *_, script = project.actor.coop
+    found = imported(project, "-I", script, "exec", "work", "--", "true")
     bare = imported(project, "-I", "-c", "pass")
     assert {name for name in found if name.startswith("coopfile")} == {
         "coopfile",
         *(f"coopfile.{name}" for name in ("cli", "errors", "find", "native", "plan", "record", "session")),
-        *(f"coopfile.cli.{name}" for name in ("exec", "main", "options")),
-        *(f"coopfile.native.{name}" for name in ("marks", "wire")),
+        *(f"coopfile.cli.{name}" for name in ("attached", "exec", "main", "options")),
+        *(f"coopfile.native.{name}" for name in ("marks", "signals", "wire")),
         "coopfile.plan.sessions",
-        "coopfile.session.installs",
+        *(f"coopfile.session.{name}" for name in ("client", "installs", "model")),
     }
     assert not (found - bare) & SLOW, sorted((found - bare) & SLOW)
     assert {name for name in found - bare if not name.startswith("coopfile")} <= {
-        *("__future__", "_blake2", "_signal", "_socket", "gc", "marshal"),
+        *("__future__", "_blake2", "_signal", "_socket", "errno", "fcntl", "gc", "marshal", "select"),
     }
-
-
-@pytest.mark.parametrize("moment", [0, 60])
-def test_commands_of_any_length(project: Project, sessions: Sessions, moment: float) -> None:
-    """A command that has ended before `coop exec` has imported the rest ends as any other does."""
-    started(sessions)
-    argv = (*project.actor.prefix, project.actor.coop[0], *waiting(sessions, moment), "work")
-    for options, command, expected in (
-        ((), ("sh", "-c", "echo out; echo err >&2; exit 3"), (3, "out\n", "err\n")),
-        ((), ("sh", "-c", "kill -9 $$"), (137, "", "")),
-        ((), ("nowhere",), (127, "", "coop: nowhere: not found inside the sandbox\n")),
-        (("--timeout", "100ms"), ("sleep", "9"), (124, "", "coop: the command was ended after 0.1 s\n")),
-    ):
-        done = run([*argv, *options, "--", *command], b"", project.directory, project.environment)
-        assert (done.status, done.out, done.err) == expected
 
 
 def test_short_way_of_run(project: Project, sessions: Sessions) -> None:
