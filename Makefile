@@ -30,10 +30,10 @@ unit: setup
 	$(PYTEST) -q -n 2 tests/unit
 
 kernel: setup setup-system ## the tests that run real sandboxes
-	$(PYTEST) -q -n 4 tests/native tests/attacks
+	$(PYTEST) -q -n 6 --dist loadgroup tests/native tests/attacks
 
 containers: setup setup-system ## the tests that run real container engines, on sockets and stores of their own
-	$(PYTEST) -q -n 2 --dist loadgroup tests/containers
+	$(PYTEST) -q -n 4 --dist loadgroup tests/containers
 
 conformance: setup ## print what each back end does with the same probes
 	@$(PYTHON_IN) scripts/conformance.py
