@@ -127,6 +127,7 @@ console.log(JSON.stringify(told));
 """
 
 
+@pytest.mark.xdist_group("node")  # so that the SDKs are fetched once
 @pytest.mark.parametrize("kind", ["old", "new"])
 def test_the_typescript_sdk(project: Project, node: Path, kind: str) -> None:
     """The clients of both generations list and call."""
