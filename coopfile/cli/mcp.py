@@ -70,7 +70,7 @@ def _toolbox(asked: RunOptions, project: Project, plan: Plan) -> Toolbox:
     sandboxed = is_sandboxed(plan)
     session: Session | None = None
     if sandboxed and "bash" in names_for(plan):
-        session = Session(plan, name=asked.session, directory=place)
+        session = Session(plan, name=asked.session, directory=place, audit=False)
     return Toolbox(
         plan,
         project,

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 
+from coopfile import audit
 from coopfile.errors import CoopError
 from coopfile.find import home_directory
 from coopfile.language.diagnostics import visible
@@ -22,7 +23,7 @@ from coopfile.record import Record
 from coopfile.session.backend import Machine, Open
 from coopfile.session.closing import Closing
 from coopfile.session.session import Session
-from coopfile.tools import audit, definitions, files, shell
+from coopfile.tools import definitions, files, shell
 from coopfile.tools.confined import FileError, Tree, without_capabilities
 from coopfile.tools.confirm import Confirmation, Gate, NotConfirmed, permits
 from coopfile.tools.host import ThisMachine

@@ -15,8 +15,8 @@ import jsonschema
 import pytest
 
 import coopfile
+from coopfile import audit
 from coopfile.find import find
-from coopfile.tools import audit
 from coopfile.tools.confirm import BY_CLIENT
 from coopfile.tools.definitions import NAMES, definitions
 from coopfile.tools.mcp import LEGACY, MODERN, Server
