@@ -328,6 +328,9 @@ class Keeper:
                 self._run(connection, *request[2:])
             elif kind == "facts":
                 wire.send(connection, ("facts", self._facts()))
+            elif kind == "variables":
+                known = self._order.inherited
+                wire.send(connection, ("variables", tuple((name, known.get(name)) for name in request[3])))
             elif kind == "usage":
                 wire.send(connection, ("usage", *(self._container.usage() or (0, None))))
             else:
