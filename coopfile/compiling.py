@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from coopfile.access.trust import access_for
 from coopfile.find import Project, find, read_bounded
-from coopfile.language.diagnostics import CoopfileError
+from coopfile.language.diagnostics import CoopfileError, Diagnostic
 from coopfile.language.merging import BUILT_IN, Origin, Settings, Valued, defaults
 from coopfile.language.reading import Reading, User, read
 from coopfile.language.sources import Source
@@ -48,12 +48,22 @@ class Compiled(Record):
     asked: Plan
 
 
+class CeilingError(CoopfileError):
+    """A plan asks for more than the ceiling of the user's own file; ``plan`` is what it asks for."""
+
+    decision = "denied"
+
+    def __init__(self, diagnostics: tuple[Diagnostic, ...], plan: Plan) -> None:
+        super().__init__(diagnostics)
+        self.plan = plan
+
+
 def compile_project(
     request: Request, environment: Mapping[str, str] | None = None, project: Project | None = None
 ) -> Compiled:
     """Find, read, merge, resolve, and hold the result to the ceiling.
 
-    Raises CoopfileError with every problem found.
+    Raises CoopfileError with every problem found, CeilingError.
     """
     environment = os.environ if environment is None else environment
     if project is None:
@@ -72,18 +82,18 @@ def compile_project(
         plan = lock.locked(plan, lock.parse(read_bounded(project.lock), project.lock.name), project.lock.name)
     exceeded = exceeding(reading, settings, plan)
     if exceeded:
-        raise CoopfileError(exceeded)
+        raise CeilingError(exceeded, plan)
     return Compiled(request, plan, settings, reading, project, user, asked)
 
 
 def hold_to_ceiling(plan: Plan, project: Project) -> None:
-    """Raise CoopfileError for what a plan asks for beyond the ceiling of the user's own file."""
+    """Raise CeilingError for what a plan asks for beyond the ceiling of the user's own file."""
     places = [place for place in project.places if place.layer == "user"]
     reading = read([Source(place.layer, place.name, read_bounded(place)) for place in places])
     if reading.ceiling:
         exceeded = exceeding(reading, _as_given(plan), plan)
         if exceeded:
-            raise CoopfileError(exceeded)
+            raise CeilingError(exceeded, plan)
 
 
 def _as_given(plan: Plan) -> Settings:

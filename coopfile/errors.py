@@ -11,10 +11,13 @@ class CoopError(Exception):
     """Something that a person has to know: what is wrong, and how to mend it.
 
     ``status`` is the exit status of the command line: 125 for coop's own
-    failures, 2 for wrong usage (design section 12).
+    failures, 2 for wrong usage (design section 12). ``decision`` is what the
+    audit log calls it, where coop decided against something: denied, refused
+    (nobody could be asked) or declined (somebody was, and said no).
     """
 
     status = 125
+    decision: str | None = None
 
     def __init__(self, message: str, remedy: str | None = None) -> None:
         super().__init__(message)
@@ -33,6 +36,12 @@ class SettingError(CoopError):
         super().__init__(message, remedy)
         self.key = key
         self.number = number
+
+
+class NotAllowedError(CoopError):
+    """A rule says no: the caller's trust, or what the plan asks of this machine."""
+
+    decision = "denied"
 
 
 class UsageError(CoopError):

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from coopfile.errors import CoopError
+from coopfile.errors import NotAllowedError
 from coopfile.find import directories, home_directory
 from coopfile.plan.bind import PATH, Host, Weakening, bind, expand
 from coopfile.plan.sessions import DEFAULT
@@ -57,7 +57,7 @@ def check_access(plan: Plan) -> None:
 
     if not may_run_commands(plan.access):
         who = plan.access.user or "an unknown user"
-        raise CoopError(
+        raise NotAllowedError(
             f"{who} has trust {plan.access.trust}, which may not run commands",
             f"{_RUNNABLE} may; trust is set in [[users]], and lowered by --place group",
         )

@@ -14,8 +14,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.containers.backends import BACKENDS, NATIVE
+from tests.containers.backends import BACKENDS, NATIVE, NATIVE_ROOT
 from tests.containers.differences import Difference, explained
+from tests.containers.networks import completed
 from tests.containers.probes import verdicts
 from tests.containers.scenarios import SCENARIOS, Verdicts
 from tests.engines.cell import UnusableError
@@ -51,7 +52,7 @@ def _run(engines: Engines, names: list[str], scenarios: list[str]) -> dict[str, 
         try:
             for which in scenarios:
                 try:
-                    found |= verdicts(engines, name, which)
+                    found |= _verdicts(engines, name, which)
                 except (AssertionError, OSError, ValueError) as error:
                     print(f"{name}: {which}: {error}", file=sys.stderr)
         except UnusableError as error:
@@ -60,6 +61,14 @@ def _run(engines: Engines, names: list[str], scenarios: list[str]) -> dict[str, 
         print(f"{name}: {time.monotonic() - started:.1f} s", file=sys.stderr)
         table[name] = found
     return table
+
+
+def _verdicts(engines: Engines, name: str, which: str) -> Verdicts:
+    """Return a back end's; of native, what others are compared with, is root's what only root can have."""
+    found = verdicts(engines, name, which)
+    if name != NATIVE:
+        return found
+    return completed(found, lambda: verdicts(engines, NATIVE_ROOT, which))
 
 
 def _print(table: dict[str, Verdicts]) -> int:

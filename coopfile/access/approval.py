@@ -31,6 +31,8 @@ _SUFFIX = ".json"
 class ApprovalError(CoopError):
     """A project widens its sandbox and nobody has approved that; ``changes`` are what is open."""
 
+    decision = "refused"
+
     def __init__(self, compiled: Compiled, changes: Sequence[Change]) -> None:
         lines = "\n".join(describe(compiled, changes))
         request = compiled.request
@@ -41,6 +43,7 @@ class ApprovalError(CoopError):
             f"read it, and if that is right: coop allow {options}",
         )
         self.changes = tuple(changes)
+        self.plan = compiled.plan
 
 
 class Approval(Record):

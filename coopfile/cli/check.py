@@ -12,20 +12,25 @@ EPILOG = """examples:
   coop check                      0: it compiles; 1: it has mistakes, which are printed
   coop check -f other.Coopfile
   coop check --json               for an editor or a script
+  coop check --files-only         whatever this machine can do: it is for another
 
-Warnings do not change the exit status.
+Whether a back end here can enforce the plan is looked at, too, and whether the image is here or can be had,
+once it is approved. Warnings do not change the exit status.
 """
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add this verb's options: it has none of its own."""
+    """Add this verb's options."""
+    parser.add_argument(
+        "--files-only", action="store_true", help="do not look for back ends and the image on this machine"
+    )
 
 
 def main(options: argparse.Namespace) -> int:
     """Compile every layer and print all diagnostics; 1 when there are errors among them."""
     from collections.abc import Sequence
 
-    from coopfile.cli.lints import beyond_ceiling, warnings
+    from coopfile.cli.lints import beyond_ceiling, position, warnings
     from coopfile.cli.options import request
     from coopfile.compiling import compile_project
     from coopfile.language.diagnostics import CoopfileError, Diagnostic, render, to_json
@@ -36,6 +41,11 @@ def main(options: argparse.Namespace) -> int:
         found: Sequence[Diagnostic] = error.diagnostics
     else:
         found = (*beyond_ceiling(compiled), *compiled.reading.warnings, *warnings(compiled))
+        if not options.files_only:
+            from coopfile.cli import surroundings
+
+            here = surroundings.look_around(compiled, lambda key: position(compiled, key))
+            found = (*found, *here)
     errors = sum(diagnostic.severity == "error" for diagnostic in found)
     if options.json:
         output.emit_json({"ok": not errors, "diagnostics": to_json(found)})

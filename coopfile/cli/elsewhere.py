@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from coopfile.audit import Entry
     from coopfile.cli.options import RunOptions
     from coopfile.errors import CoopError
     from coopfile.find import Project
@@ -30,6 +31,7 @@ def run_elsewhere(
     project: Project,
     options: RunOptions,
     timeout: float | None,
+    entry: Entry,
     *,
     without: Mapping[str, CoopError] | None = None,
 ) -> int:
@@ -38,11 +40,13 @@ def run_elsewhere(
     ``without`` holds back ends that do not work here, and why.
     """
     where = place(plan, project, os.environ)
+    entry.backend = None
     choice = choose(plan, where.environment, without=without)
+    entry.backend = choice.name
     if choice.name == NATIVE:
         from coopfile.cli.run import run_native
 
-        return run_native(plan, project, options, timeout)
+        return run_native(plan, project, options, timeout, entry)
     if choice.name == HOST:
         return _run_on_host(plan, project, tuple(options.command), timeout)
     assert choice.engine is not None

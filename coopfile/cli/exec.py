@@ -102,9 +102,11 @@ def execute(options: ExecOptions) -> int:
     connection = _asked(directory, asking) if short and not terminals else None
     if connection is None:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+    from coopfile import audit
     from coopfile.cli import attached
     from coopfile.session.model import Command, SessionGone
 
+    entry = audit.Entry("exec", project.root, options.command, options.identity)
     asked = Command(options.command, variables, start, timeout)
     if connection is not None or (short and terminals):
         from coopfile.session import client, installs
@@ -114,14 +116,23 @@ def execute(options: ExecOptions) -> int:
             installs.note(directory, command.argv)
             return client.begin(directory, options.name, command, streams, connection)
 
+        entry.about, entry.backend = audit.noted(directory) or entry.about, "native"
+        entry.secrets = lambda: client.secrets(directory, options.name, entry.about)
         try:
-            return attached.run(begin, asked, directory)
+            status = attached.run(begin, asked, directory)
+            entry.ended(status)
+            return status
         except SessionGone as error:
             if error.begun:
+                entry.failed(error)
                 raise
+        except BaseException as error:
+            entry.failed(error)
+            raise
     from coopfile.cli.sessions import exec_in
 
-    return exec_in(options, project, asked.replace(terminal=attached.terminal()) if on_terminal else asked)
+    asked = asked.replace(terminal=attached.terminal()) if on_terminal else asked
+    return exec_in(options, project, asked, entry)
 
 
 def _asked(directory: str, asking: tuple[Any, ...]) -> socket | None:

@@ -27,7 +27,7 @@ def warnings(compiled: Compiled) -> tuple[Diagnostic, ...]:
         *_sandbox(plan),
     )
     located = tuple(
-        _warning(code, message, help, _position(compiled, key)) for key, code, message, help in found
+        _warning(code, message, help, position(compiled, key)) for key, code, message, help in found
     )
     return (*located, *_users(compiled))
 
@@ -47,7 +47,8 @@ def _warning(code: str, message: str, help: str | None, position: Position | Non
     return Diagnostic("warning", code, message, help, position, None)
 
 
-def _position(compiled: Compiled, key: str) -> Position | None:
+def position(compiled: Compiled, key: str) -> Position | None:
+    """Return the line where a setting's value was written, if it was in a file."""
     origins: tuple[Origin, ...] = compiled.settings.origins(key)
     for origin in reversed(origins):
         if origin.line is not None:

@@ -1,4 +1,4 @@
-"""``coop log``: what tools were called for whom, and what the sandbox tried and was not let."""
+"""``coop log``: what was run and called for whom, and what the sandbox tried and was not let."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ if TYPE_CHECKING:
 
     from coopfile.compiling import Compiled
 
-SUMMARY = "list the tool calls of this project, and what the proxy of its sandbox has blocked"
+SUMMARY = "list the commands and tool calls of this project, and what the proxy of its sandbox has blocked"
 EPILOG = """examples:
   coop log
   coop log --last 20
   coop log --denied                what was blocked, refused or declined
   coop log --user bob --tool bash
+  coop log --tool run              what `coop run` has run
   coop log --session work          what the proxy of a session has blocked
   coop log --since 10m --host '*.example.org'
   coop log --json
 
-Calls are those of ToolExecutor and `coop mcp`. Of blocked connections at most a few hundred are kept of a
+Commands are those of `coop run`, `exec`, `shell` and of Python's Session, calls those of ToolExecutor and
+`coop mcp`; the last 4 MB of them are kept. Of blocked connections at most a few hundred are kept of a
 moment and a few thousand in all: when more were blocked at once, a line says how many. Times are UTC.
 """
 
@@ -42,7 +44,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--session", metavar="NAME", help="what was blocked in a session, not in plain runs")
     parser.add_argument("--denied", action="store_true", help="only what was not let")
     parser.add_argument("--user", metavar="NAME", help="only calls for this user, or of this identity")
-    parser.add_argument("--tool", metavar="NAME", help="only calls of this tool")
+    parser.add_argument(
+        "--tool", metavar="NAME", help="only calls of this tool, or run, exec, shell, Session"
+    )
     parser.add_argument("--last", type=int, metavar="N", help="only the last N")
     parser.add_argument("--since", metavar="TIME", help="only those of the last TIME, such as 90s or 10m")
     parser.add_argument(
@@ -69,7 +73,7 @@ def main(options: argparse.Namespace) -> int:
         output.emit_json(found)
         return 0
     for entry in found:
-        text = _told(entry) if entry["kind"] == "call" else entry["text"]
+        text = entry["text"] if "text" in entry else _told(entry)
         output.emit(output.safe(f"{entry['time'][:_TO_SECONDS]}Z  {text}"))
     if not found and not options.quiet:
         only_blocked = options.session or options.denied or options.host or options.port is not None
@@ -104,7 +108,7 @@ def _blocked(compiled: Compiled, session: str) -> list[dict[str, Any]]:
 
 
 def _calls(compiled: Compiled) -> list[dict[str, Any]]:
-    from coopfile.tools import audit
+    from coopfile import audit
 
     place = audit.path(compiled.project.root, os.environ)
     try:

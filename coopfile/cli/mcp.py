@@ -67,29 +67,21 @@ def _toolbox(asked: RunOptions, project: Project, plan: Plan) -> Toolbox:
     from coopfile.tools.toolbox import Caller, Toolbox
 
     place = project.root if asked.file is None else os.path.join(project.root, asked.file)
-    sandboxed = is_sandboxed(plan)
     session: Session | None = None
-    if sandboxed and "bash" in names_for(plan):
-        session = Session(plan, name=asked.session, directory=place)
+    if is_sandboxed(plan) and "bash" in names_for(plan):
+        session = Session(plan, name=asked.session, directory=place, audit=False)
     return Toolbox(
         plan,
         project,
         Caller(asked.identity, asked.place),
         None if session is None else lambda: session,
         place=place,
-        ask=_by_client if sandboxed else _refuse,
+        ask=_refuse,
     )
 
 
-def _by_client(confirmation: Confirmation) -> object:
-    """Leave it to the client, which asks its user: what is sandboxed may be."""
-    from coopfile.tools.confirm import BY_CLIENT
-
-    return BY_CLIENT
-
-
 def _refuse(confirmation: Confirmation) -> object:
-    """Refuse what would run on this machine: nobody can be asked, and a client may ask nobody."""
+    """Refuse what a person is to confirm: this client says of no way to ask one."""
     from coopfile.tools.confirm import not_asked
 
-    raise not_asked()
+    raise not_asked("this client has no way to ask its user (elicitation)")

@@ -24,8 +24,11 @@ def tell_ready(options: RunOptions) -> bool:
     try:
         project = find(options.directory, options.file, os.environ)
         own = directories(os.environ)
-        plan = cache.load(own.cache, cache.key(project, options.compile_options, os.environ))
-        if plan is None or plan.base.image is None or not _is_built(plan, project, own.rootfs):
+        found = cache.load(own.cache, cache.key(project, options.compile_options, os.environ))
+        if found is None:
+            return False
+        plan, _ = found
+        if plan.base.image is None or not _is_built(plan, project, own.rootfs):
             return False
     except (CoopError, OSError):
         return False

@@ -22,21 +22,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from coopfile.audit import Entry
     from coopfile.cli.options import RunOptions
     from coopfile.find import Project
     from coopfile.plan.model import Plan
     from coopfile.session.model import Running
 
 
-def rejoin(options: RunOptions, project: Project, plan: Plan, timeout: float | None) -> int | None:
+def rejoin(
+    options: RunOptions, project: Project, plan: Plan, timeout: float | None, entry: Entry
+) -> int | None:
     """Run the command and return the exit status; None if only the long way tells whether it may."""
     name = options.session
     assert name is not None
     command = tuple(options.command) or plan.agent.command
     directory = place(os.path.realpath(directories(os.environ).data), project.root, plan.access, name)
     key = _key(directory, plan)
-    entry = _entry(project, directory)
-    digest = cache.recall(entry, key) if entry and command and options.ttl is None else None
+    known = _entry(project, directory)
+    digest = cache.recall(known, key) if known and command and options.ttl is None else None
     if not isinstance(digest, str):
         return None
 
@@ -45,11 +48,12 @@ def rejoin(options: RunOptions, project: Project, plan: Plan, timeout: float | N
         return client.begin(directory, name, command, streams, plan=digest)
 
     terminal = attached.terminal() if attached.has_terminal() else None
+    entry.backend = "native"
+    entry.secrets = lambda: client.secrets(directory, name, entry.about)
     asked = Command(command, (), below(project, None), timeout, terminal)
     try:
-        return attached.run(
-            begin, attached.dressed(asked, {variable.name for variable in plan.env}), directory
-        )
+        dressed = attached.dressed(asked, {variable.name for variable in plan.env})
+        return attached.run(begin, dressed, directory)
     except SessionGone as error:
         if error.begun:
             raise

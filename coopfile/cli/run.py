@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from coopfile.audit import Entry
 from coopfile.cli.options import seconds
 from coopfile.errors import CoopError, SettingError, UsageError
 from coopfile.find import approvals, directories, find
@@ -81,34 +82,48 @@ def execute(options: RunOptions) -> int:
     """Compile or recall the plan, run the command, and return the exit status."""
     timeout = None if options.timeout is None else seconds("--timeout", options.timeout)
     project = find(options.directory, options.file, os.environ)
-    plan = recall(project, options)
+    entry = Entry("run", project.root, options.command, options.identity)
+    try:
+        status = _execute(options, project, timeout, entry)
+    except BaseException as error:
+        entry.failed(error)
+        raise
+    entry.ended(status)
+    return status
+
+
+def _execute(options: RunOptions, project: Project, timeout: float | None, entry: Entry) -> int:
+    plan, digest = recalled(project, options)
     if not options.publish:
-        plan = plan.replace(network=plan.network.replace(publish=()))
+        plan, digest = plan.replace(network=plan.network.replace(publish=())), None
+    entry.known(plan, digest)
+    entry.argv = entry.argv or plan.agent.command
     check_access(plan)
     if options.session is not None:
         from coopfile.cli.exec import check_name
         from coopfile.cli.rejoin import rejoin
 
         check_name(options.session)
-        status = rejoin(options, project, plan, timeout)
+        status = rejoin(options, project, plan, timeout, entry)
         if status is not None:
             return status
         from coopfile.cli.sessions import run_in
 
-        return run_in(options, project, plan, timeout)
+        return run_in(options, project, plan, timeout, entry)
     if options.ttl is not None:
         raise UsageError("--ttl is of a session, and --session names none", "add --session NAME")
     if not prefers_native(plan):
         from coopfile.cli.elsewhere import run_elsewhere
 
-        return run_elsewhere(plan, project, options, timeout)
-    return run_native(plan, project, options, timeout)
+        return run_elsewhere(plan, project, options, timeout, entry)
+    return run_native(plan, project, options, timeout, entry)
 
 
-def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float | None) -> int:
+def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float | None, entry: Entry) -> int:
     """Run the command in namespaces; where this machine has none, on what else the plan allows."""
     from coopfile.native import kept, running
 
+    entry.backend = "native"
     try:
         prepared = prepare(plan, project, os.environ, tuple(options.command))
         layout = prepared.layout
@@ -138,7 +153,7 @@ def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float
             raise
         from coopfile.cli.elsewhere import run_elsewhere
 
-        return run_elsewhere(plan, project, options, timeout, without={"native": error})
+        return run_elsewhere(plan, project, options, timeout, entry, without={"native": error})
     for note in outcome.notes:
         say(note)
     return outcome.status
@@ -175,13 +190,21 @@ def _run(prepared: Prepared, timeout: float | None) -> Outcome:
 
 def recall(project: Project, options: RunOptions | ExecOptions) -> Plan:
     """Return the project's plan, from the cache if nothing it depends on has changed."""
+    return recalled(project, options)[0]
+
+
+def recalled(project: Project, options: RunOptions | ExecOptions) -> tuple[Plan, str | None]:
+    """Do what ``recall`` does, and return the plan's digest, too."""
     own = directories(os.environ)
     key = cache.key(project, options.compile_options, os.environ)
-    plan = cache.load(own.cache, key)
-    if plan is None:
-        plan = _compiled(project, options) if options.plan is None else _given(project, options)
-        cache.store(own.cache, key, plan, project.places)
-    return plan
+    found = cache.load(own.cache, key)
+    if found is not None:
+        return found
+    from coopfile.plan.canonical import digest
+
+    plan = _compiled(project, options) if options.plan is None else _given(project, options)
+    cache.store(own.cache, key, plan, named := digest(plan), project.places)
+    return plan, named
 
 
 def _compiled(project: Project, options: RunOptions | ExecOptions) -> Plan:
@@ -214,7 +237,10 @@ def require_approval(compiled: Compiled) -> None:
     try:
         approval.require(compiled, directory)
     except approval.ApprovalError as needed:
-        if not (sys.stdin.isatty() and sys.stderr.isatty() and _is_granted(compiled, needed)):
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        if not _is_granted(compiled, needed):
+            needed.decision = "declined"
             raise
         approval.approve(compiled, directory)
 

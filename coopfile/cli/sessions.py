@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
-from coopfile import strictjson
+from coopfile import audit, strictjson
+from coopfile.audit import Entry
 from coopfile.cli import attached
 from coopfile.cli.exec import add_rest, below
 from coopfile.cli.options import ExecOptions, add_common, request, seconds
 from coopfile.cli.rejoin import remember
-from coopfile.cli.run import progress, recall, say, tell_backend, tell_weakenings
+from coopfile.cli.run import progress, recalled, say, tell_backend, tell_weakenings
 from coopfile.errors import CoopError
 from coopfile.find import directories, find
 from coopfile.launching import check_access, prefers_native
 from coopfile.plan.sessions import place
-from coopfile.session import installs, lifecycle, store
+from coopfile.session import client, installs, lifecycle, store
 from coopfile.session.model import Command, SessionError, SessionGone, Spec
 
 TYPE_CHECKING = False
@@ -68,7 +70,7 @@ def exec_options(options: argparse.Namespace) -> ExecOptions:
     return ExecOptions(**named)
 
 
-def run_in(options: RunOptions, project: Project, plan: Plan, timeout: float | None) -> int:
+def run_in(options: RunOptions, project: Project, plan: Plan, timeout: float | None, entry: Entry) -> int:
     """Run the command of ``coop run --session``; return the exit status."""
     assert options.session is not None
     ttl = None if options.ttl is None else seconds("--ttl", options.ttl)
@@ -77,24 +79,44 @@ def run_in(options: RunOptions, project: Project, plan: Plan, timeout: float | N
         tuple(options.command) or plan.agent.command or SHELL, (), below(project, None), timeout, terminal
     )
     spec = Spec(options.session, plan, project, os.environ, ttl)
-    return _run(lambda again: _opened(spec, options, asked, again), asked)
+    return _run(lambda again: _opened(spec, options, asked, again), asked, options.session, entry)
 
 
 def shell_in(options: ExecOptions, project: Project, asked: Command) -> int:
     """Run a command in a session that is started if need be; return the exit status."""
-    plan = recall(project, options)
-    check_access(plan)
     ttl = None if options.ttl is None else seconds("--ttl", options.ttl)
-    spec = Spec(options.name, plan, project, os.environ, ttl)
-    return _run(lambda again: _opened(spec, options, asked, again), asked)
+    entry = Entry("shell", project.root, (), options.identity)
+
+    def reach(again: bool) -> _Reached:
+        plan, digest = recalled(project, options)
+        entry.known(plan, digest)
+        check_access(plan)
+        return _opened(Spec(options.name, plan, project, os.environ, ttl), options, asked, again)
+
+    return _written(lambda: _run(reach, asked, options.name, entry), entry)
 
 
-def exec_in(options: ExecOptions, project: Project, asked: Command) -> int:
+def exec_in(options: ExecOptions, project: Project, asked: Command, entry: Entry) -> int:
     """Run a command in a session that there is, started again if need be; return the exit status."""
-    return _run(lambda again: _found(options, project, asked, again), asked)
+
+    def reach(again: bool) -> _Reached:
+        return _found(options, project, asked, again, entry)
+
+    return _written(lambda: _run(reach, asked, options.name, entry), entry)
 
 
-def _run(reach: Callable[[bool], _Reached], asked: Command) -> int:
+def _written(run: Callable[[], int], entry: Entry) -> int:
+    """Run a command, and write down what came of it."""
+    try:
+        status = run()
+    except BaseException as error:
+        entry.failed(error)
+        raise
+    entry.ended(status)
+    return status
+
+
+def _run(reach: Callable[[bool], _Reached], asked: Command, name: str, entry: Entry) -> int:
     """Run a command in the session that ``reach`` returns, once more if it ended before it had begun.
 
     ``reach`` gets whether it is asked again, and has told people what there is to tell.
@@ -102,6 +124,8 @@ def _run(reach: Callable[[bool], _Reached], asked: Command) -> int:
     again = False
     while True:
         live, named, directory = reach(again)
+        entry.about, entry.backend = audit.noted(directory) or entry.about, live.backend
+        entry.secrets = partial(client.secrets, directory, name, entry.about)
         try:
             return attached.run(live.begin, attached.dressed(asked, named), directory)
         except SessionGone as error:
@@ -154,12 +178,11 @@ def _tell(opened: Opened, spec: Spec, options: RunOptions | ExecOptions) -> None
         say(f"--ttl does not count: the session {spec.name} runs already")
 
 
-def _found(options: ExecOptions, project: Project, asked: Command, again: bool) -> _Reached:
+def _found(options: ExecOptions, project: Project, asked: Command, again: bool, entry: Entry) -> _Reached:
     """Return a session that there is: as it runs, unless the caller asks for another plan."""
     plan = None
     if options.identity is not None or options.file is not None or options.assignments:
-        plan = recall(project, options)
-        check_access(plan)
+        plan = _allowed(options, project, entry)
     access = None if plan is None else plan.access
     data = data_directory()
     directory = place(data, project.root, access, options.name)
@@ -179,10 +202,17 @@ def _found(options: ExecOptions, project: Project, asked: Command, again: bool) 
             installs.note(directory, asked.argv)
             return live, _named(state), directory
     if plan is None:
-        plan = recall(project, options)
-        check_access(plan)
+        plan = _allowed(options, project, entry)
     ttl = None if state is None or state.ttl_ms is None else state.ttl_ms / 1000
     return _opened(Spec(options.name, plan, project, os.environ, ttl), options, asked, again)
+
+
+def _allowed(options: ExecOptions, project: Project, entry: Entry) -> Plan:
+    """Return the plan for who may run commands under it. Raises CoopError."""
+    plan, digest = recalled(project, options)
+    entry.known(plan, digest)
+    check_access(plan)
+    return plan
 
 
 def located(name: str, options: argparse.Namespace) -> store.Known:

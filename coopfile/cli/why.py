@@ -17,18 +17,19 @@ EPILOG = """examples:
   coop why connect pypi.org:443
   coop why env AWS_SECRET_ACCESS_KEY
   coop why exec make
+  coop why syscall ptrace
 
 Paths are those of the host; a relative one is below the workspace. The exit status is 0 for
 what is allowed and 1 for what is denied.
 """
 
-ACTIONS = ("read", "write", "exec", "connect", "env")
+ACTIONS = ("read", "write", "exec", "connect", "env", "syscall")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's arguments."""
     parser.add_argument("action", choices=ACTIONS, help="what is tried: %(choices)s")
-    parser.add_argument("target", help="a path, a program, HOST:PORT, or a variable")
+    parser.add_argument("target", help="a path, a program, HOST:PORT, a variable, or a call")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -37,13 +38,18 @@ def main(options: argparse.Namespace) -> int:
     from coopfile.plan.explain import Action, Verdict, explain
 
     compiled = compile_project(request(options))
-    verdict = explain(
-        compiled.plan,
-        Action(options.action, options.target),
-        home=os.path.realpath(home_directory(os.environ)),
-        workspace=compiled.project.root,
-        settings=compiled.settings,
-    )
+    if options.action == "syscall":
+        from coopfile.native.calls import explain_call
+
+        verdict = explain_call(compiled.plan, options.target)
+    else:
+        verdict = explain(
+            compiled.plan,
+            Action(options.action, options.target),
+            home=os.path.realpath(home_directory(os.environ)),
+            workspace=compiled.project.root,
+            settings=compiled.settings,
+        )
     if options.json:
         output.emit_json({name: getattr(verdict, name) for name in Verdict._fields})
         return 0 if verdict.allowed else 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coopfile.engines.collect import system
 from coopfile.engines.detect import ISOLATION, NAMES, NAMESPACE, USERSPACE_KERNEL, Found, detect, isolation
-from coopfile.errors import CoopError
+from coopfile.errors import CoopError, NotAllowedError
 from coopfile.native.suitable import refusal
 from coopfile.record import Record
 from coopfile.render.container import refuse
@@ -54,7 +54,7 @@ class Tried(Record):
     remedy: str | None = None
 
 
-class NoBackendError(CoopError):
+class NoBackendError(NotAllowedError):
     """Nothing on this machine can enforce the plan; ``tried`` says why not."""
 
     def __init__(self, tried: Sequence[Tried]) -> None:

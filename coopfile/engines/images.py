@@ -131,7 +131,8 @@ def _build(task: _Task, image: str) -> None:
         raise CoopError(
             f'setup.network = "{plan.setup.network}": {engine.name} would let the build reach this machine '
             "and its neighbours too",
-            'setup.network = "none" builds without a network, "host" with all of it',
+            'the native back end builds so; setup.network = "none" builds without a network, "host" with all '
+            "of it",
         )
     level = isolation(engine.default_runtime)
     if ISOLATION.index(level) < ISOLATION.index(plan.sandbox.min_isolation):

@@ -126,6 +126,15 @@ class Waiting:
         found = self.within(inside.since())
         return None if found is None else found.strip() == self.began
 
+    def runs(self) -> bool | None:
+        """Tell whether it runs, as far as its engine knows; None when that does not tell."""
+        if self.engine.name == "apple":
+            return None
+        try:
+            return state_of(self.engine, self.identifier, self._environment).get("Status") == "running"
+        except EngineError as error:
+            return False if "o such container" in error.said else None
+
     def why(self) -> str:
         """Return why it has ended, as far as its engine tells."""
         if self.engine.name == "apple":

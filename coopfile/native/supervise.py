@@ -124,6 +124,9 @@ def _answer(
             wire.send(connection, ("upper", inside.layers, inside.made), (served.upper,))
         elif kind == "workspace":
             _hand_over_workspace(connection)
+        elif kind == "variables":
+            environment = start.launch.environment
+            wire.send(connection, ("variables", tuple((name, environment.get(name)) for name in details[0])))
         elif kind == "pause":
             _pause(connection)
         else:

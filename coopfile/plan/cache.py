@@ -51,12 +51,12 @@ def _changed(path: str) -> int:
         return 0
 
 
-def load(directory: str, wanted: tuple[Any, ...]) -> Plan | None:
-    """Return the plan stored for a key, or None."""
+def load(directory: str, wanted: tuple[Any, ...]) -> tuple[Plan, str] | None:
+    """Return the plan stored for a key, and its digest, or None."""
     if _in_workspace(directory, wanted):
         return None
-    plan = recall(_path(directory, wanted), wanted)
-    return None if plan is None else from_data(plan)
+    found = recall(_path(directory, wanted), wanted)
+    return None if found is None else (from_data(found[0]), found[1])
 
 
 def recall(path: str, wanted: tuple[Any, ...]) -> Any:
@@ -81,14 +81,14 @@ def recall(path: str, wanted: tuple[Any, ...]) -> Any:
         return None  # another Python's
 
 
-def store(directory: str, under: tuple[Any, ...], plan: Plan, places: tuple[Place, ...]) -> None:
-    """Store a plan; not being able to is no error."""
+def store(directory: str, under: tuple[Any, ...], plan: Plan, digest: str, places: tuple[Place, ...]) -> None:
+    """Store a plan and its digest; not being able to is no error."""
     if _in_workspace(directory, under):
         return
     newest = max((max(place.stamp[3:]) for place in places), default=0)
     if time.time_ns() - newest < _RACY:
         return
-    remember(_path(directory, under), under, to_data(plan))
+    remember(_path(directory, under), under, (to_data(plan), digest))
 
 
 def remember(path: str, under: tuple[Any, ...], value: Any) -> None:

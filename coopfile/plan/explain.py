@@ -267,6 +267,8 @@ def _system(question: _Question, path: str, wanted: int) -> _View | None:
         return _View(level, BUILT_IN, reason)
     if any(inside(path, f"/dev/{name}") for name in (*hosttools.DEVICES, *hosttools.DEVICES_OWN)):
         return _View(_WRITE, BUILT_IN, "a device that holds nothing, or the sandbox's own")
+    if inside(path, question.home):
+        return None  # wherever that lies: the sandbox has another one
     scratch = next((scratch for scratch in hosttools.SCRATCH if inside(path, scratch)), None)
     if scratch is None:
         return None

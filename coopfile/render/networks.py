@@ -89,8 +89,15 @@ def unpublished(plan: Plan) -> tuple[Weakening, ...]:
 
 
 def wider_network(plan: Plan, engine: Engine) -> list[Weakening]:
-    """Return how an engine's own network gives more than the plan's ``veth``."""
+    """Return how an engine's own network gives more than the plan's ``veth``.
+
+    What would keep a container from the LAN are rules in its network, which the engine makes and coop does
+    not enter: that would take root's rights.
+    """
     if plan.network.mode != "veth":
         return []
     text = f"{engine.name}'s own network also reaches this machine, its neighbours and metadata services"
-    return [Weakening("network.mode", text, 'network.mode = "none"')]
+    others = 'network.mode = "none"'
+    if _has_kernels_network(engine, plan.sandbox.runtime or engine.runtime):
+        others = f'the native back end; or network.mode = "proxy" with a list of hosts, or {others}'
+    return [Weakening("network.mode", text, others)]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from coopfile.audit import About
     from coopfile.session.model import Command
 
 _LARGEST_NOTES = 65536  # bytes
@@ -135,6 +136,22 @@ def _answer(directory: str, session: str, connection: socket) -> tuple[socket, t
         text = f"the session {session} has ended, and was started again under another plan"
         raise SessionGone(text, f"coop stop {session} ends that one", session=session)
     return connection, message, descriptors
+
+
+def secrets(directory: str, session: str, about: About) -> dict[str, str] | None:
+    """Return what a session that runs has of its starter's variables, by name; None if nobody tells.
+
+    That is what the audit log must not have.
+    """
+    if not about.variables:
+        return {}
+    asked = ("variables", None, tuple(name for name, _ in about.variables))
+    try:
+        connection, message, _ = request(directory, session, asked)
+    except SessionError:
+        return None
+    connection.close()
+    return {name: value for name, value in message[1] if value}
 
 
 def gone(directory: str, session: str, when: str, *, begun: bool = True) -> SessionGone:

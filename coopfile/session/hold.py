@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import threading
 
+from coopfile.audit import secrets_of
 from coopfile.errors import CoopError
 from coopfile.session.model import SessionError, SessionGone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from coopfile.audit import About
     from coopfile.plan.bind import Weakening
     from coopfile.proxy.denials import Denial
     from coopfile.session.backend import Backend
@@ -35,6 +39,7 @@ class Hold:
         self._fresh = False  # it was started here
         self._used = False  # there may be something to remove
         self._closed = False
+        self._secrets: tuple[Live, Mapping[str, str] | None] | None = None
         self.live: Live | None = None
         self.weakenings: tuple[Weakening, ...] = ()
 
@@ -84,6 +89,21 @@ class Hold:
     def denials(self, began: float) -> tuple[Denial, ...]:
         """Return what the session's proxy has blocked since a time, in seconds since the epoch."""
         return self._backend.denials(self._spec, began)
+
+    def secrets(self, about: About) -> Mapping[str, str] | None:
+        """Return what the session has of its starter's variables, by name; None if that is not known."""
+        if not about.variables:
+            return {}
+        if self._fresh:
+            return secrets_of(about, self._spec.environment)
+        live = self.live
+        if live is None:
+            return None
+        if self._secrets is None or self._secrets[0] is not live:
+            from coopfile.session import client, lifecycle
+
+            self._secrets = (live, client.secrets(lifecycle.place(self._spec), self._spec.name, about))
+        return self._secrets[1]
 
     def drop(self, live: Live | None) -> None:
         """Forget a session that has ended: the next command starts it again."""

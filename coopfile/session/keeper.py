@@ -53,7 +53,6 @@ _KNOWN = 5.0  # seconds from its start to the session being known: else who star
 _LOOKS = 60.0  # seconds between two looks whether it can still be found
 _KILLS = (0.0, 0.3, 1.0, 3.0)  # seconds before each try to kill a command
 _SETTLES = 0.5  # seconds from the end of a command that was killed to that of its container
-_DIES = 10.0  # the same when nothing can be run in that any more
 _ROOM = 0.05  # seconds between two tries to take a connection when there is no room for it
 _SUSPICIOUS = (inside.OTHER, 128 + signal.SIGKILL, 255)  # what commands end with when all does
 _LAST = 2.0  # seconds that the last answers may take
@@ -329,6 +328,9 @@ class Keeper:
                 self._run(connection, *request[2:])
             elif kind == "facts":
                 wire.send(connection, ("facts", self._facts()))
+            elif kind == "variables":
+                known = self._order.inherited
+                wire.send(connection, ("variables", tuple((name, known.get(name)) for name in request[3])))
             elif kind == "usage":
                 wire.send(connection, ("usage", *(self._container.usage() or (0, None))))
             else:
@@ -391,11 +393,14 @@ class Keeper:
                 return True
             if status in _SUSPICIOUS:
                 same = self._container.is_same()
+                if same is None and not readable(self._ended, _SETTLES):
+                    # An engine's own process may end much later: podman's by up to 20 s.
+                    same = self._container.runs()
                 if same is False:
                     self.end(f"the session ended: {self._container.why()}")
                 else:
                     # Engines learn of an end a moment later, the slower the machine the later.
-                    return readable(self._ended, _SETTLES if same else _DIES)
+                    return readable(self._ended, _SETTLES)
         return self._ending
 
     def _facts(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 
-from coopfile import launching
+from coopfile import audit, launching
 from coopfile.errors import CoopError
 from coopfile.find import directories
 from coopfile.plan import canonical
@@ -141,6 +141,7 @@ def _start(
         ttl_ms=None if spec.ttl is None else int(spec.ttl * 1000),
         leased=spec.leased,
     )
+    audit.note(directory, audit.about(spec.plan, digest))
     without: dict[str, CoopError] = {}
     if launching.prefers_native(spec.plan):
         try:

@@ -44,6 +44,7 @@ class SessionManager(Closing):
         ttl: float | None = None,
         leased: bool = True,
         backend: Backend | None = None,
+        audit: bool = True,
     ) -> None:
         """Describe the sessions; what is not said here is as for `Session`.
 
@@ -61,6 +62,7 @@ class SessionManager(Closing):
         self._ttl = ttl
         self._leased = leased
         self._backend = backend
+        self._audit = audit
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
         forking.track(self)
@@ -123,6 +125,7 @@ class SessionManager(Closing):
             ttl=self._ttl,
             leased=self._leased,
             backend=self._backend,
+            audit=self._audit,
         )
 
     def _for_all(self, action: Callable[[Session], None]) -> None:

@@ -11,8 +11,10 @@ from collections.abc import Iterable
 from itertools import chain
 
 from coopfile import launching
+from coopfile.audit import Entry
 from coopfile.errors import CoopError
 from coopfile.find import find
+from coopfile.plan import canonical
 from coopfile.plan.sessions import NAME_RULE, is_name, is_own_name, own_name
 from coopfile.session import capture, forking
 from coopfile.session.backend import Machine
@@ -71,6 +73,7 @@ class Session(Closing):
         ttl: float | None = None,
         leased: bool = False,
         backend: Backend | None = None,
+        audit: bool = True,
     ) -> None:
         """Describe a session; nothing is started yet.
 
@@ -82,6 +85,9 @@ class Session(Closing):
         ``directory`` is what ``compile`` was given: a directory that belongs to a project, or a
         Coopfile; the project is the workspace. ``ttl``, in seconds, is how long the session lasts
         without a command. ``backend`` stands in for those of this machine: see ``FakeBackend``.
+
+        Every command is written to the audit log (``coop log``), or it is not run; not where something
+        stands in for this machine, nor without ``audit``.
 
         Raises CoopError for a directory that is none, and for a user who may not run commands.
         """
@@ -102,6 +108,8 @@ class Session(Closing):
             ttl=ttl,
             leased=leased or name is None,
         )
+        self._audit = audit and backend is None
+        self._digest: str | None = None
         self._hold = Hold(self._spec, Machine() if backend is None else backend, name is None)
         self._finalizer = weakref.finalize(self, self._hold.end_quietly)
         forking.track(self)
@@ -157,15 +165,21 @@ class Session(Closing):
         plan, and CoopError for what else goes wrong; a status that is not 0 is no error.
         """
         command = self._command(argv, timeout, environment, directory)
+        entry = self._entry(command)
         streams = self._streams(stdin, stdout, stderr, output)
         running: Running | None = None
         began = time.time()
         try:
             running = self._begin(command, streams)
             ended = capture.attend(running, streams, command.timeout)
+            self._written(entry, ended)
             return self._result(command, ended, streams, began)
         except SessionGone as error:
+            self._failed(entry, error)
             raise self._lost(error, command, streams) from None
+        except BaseException as error:
+            self._failed(entry, error)
+            raise
         finally:
             if running is not None:
                 running.close()
@@ -194,15 +208,21 @@ class Session(Closing):
         from coopfile.session import aio
 
         command = self._command(argv, timeout, environment, directory)
+        entry = self._entry(command)
         streams = self._streams(stdin, stdout, stderr, output)
         running: Running | None = None
         began = time.time()
         try:
             running = await self._begin_async(command, streams)
             ended = await aio.attend(running, streams, command.timeout)
+            self._written(entry, ended)
             return self._result(command, ended, streams, began)
         except SessionGone as error:
+            self._failed(entry, error)
             raise self._lost(error, command, streams) from None
+        except BaseException as error:
+            self._failed(entry, error)
+            raise
         finally:
             if running is not None:
                 running.close()
@@ -284,6 +304,28 @@ class Session(Closing):
     def _ends_always(self) -> SessionGone:
         text = f"the session {self.name} has ended whenever it was to take a command"
         return SessionGone(text, "coop log and coop status may tell more", session=self.name)
+
+    def _entry(self, command: Command) -> Entry | None:
+        """Return what becomes the command's line in the log. Raises CoopError if it cannot be written."""
+        if not self._audit:
+            return None
+        entry = Entry("Session", self._spec.project.root, command.argv)
+        if self._digest is None:
+            self._digest = canonical.digest(self._spec.plan)
+        entry.known(self._spec.plan, self._digest)
+        entry.secrets = lambda: self._hold.secrets(entry.about)
+        entry.open()
+        return entry
+
+    def _written(self, entry: Entry | None, ended: Ended) -> None:
+        if entry is not None:
+            entry.backend = self.backend
+            entry.ended(ended.status, timed_out=ended.timed_out)
+
+    def _failed(self, entry: Entry | None, error: BaseException) -> None:
+        if entry is not None and not entry.written:
+            entry.backend = self.backend
+            entry.failed(error)
 
     def _command(
         self,

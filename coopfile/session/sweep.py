@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from coopfile import audit
 from coopfile.errors import CoopError
 from coopfile.plan.sessions import is_own_name
 from coopfile.record import Record
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ENDS = 15.0  # seconds that another process may take for starting or ending a session
-_TRACES = ("socket", "notes", "installs", since.FILE, "container", "state", "alive")
+_TRACES = ("socket", "notes", "installs", audit.NOTE, since.FILE, "container", "state", "alive")
 
 
 class Forgotten(Record):

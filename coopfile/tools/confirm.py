@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from coopfile.plan.model import Plan
 
 YES, NO, ALWAYS = "yes", "no", "always"
-BY_CLIENT = object()  # the program that asked for the command is what asks a person; no text can say so
 _WORDS = {"y": YES, "yes": YES, "a": ALWAYS, "always": ALWAYS}
 _QUESTION = "run it? [y]es, [N]o, [a]lways in this session: "
 _REMEDY = (
@@ -93,10 +92,9 @@ def _network(plan: Plan) -> str:
     return _NETWORKS[plan.network.mode]
 
 
-def not_asked() -> NotConfirmed:
+def not_asked(why: str = "there is no terminal to ask on") -> NotConfirmed:
     """Return the error where nobody can be asked."""
-    text = "the command was not run: it has to be confirmed, and there is no terminal to ask on"
-    return NotConfirmed(text, _REMEDY, asked=False)
+    return NotConfirmed(f"the command was not run: it has to be confirmed, and {why}", _REMEDY, asked=False)
 
 
 class Gate:
@@ -107,16 +105,19 @@ class Gate:
         self._ask = ask or ask_on_terminal
         self._always = False
 
-    def check(self, confirmation: Confirmation) -> str:
-        """Return how it was decided: ``allowed`` unasked, ``confirmed``, or ``client``. Raises NotConfirmed.
+    @property
+    def asks(self) -> bool:
+        """Whether the next command has to be confirmed."""
+        return not (self._never or self._always)
 
-        Whatever is no clear yes is a no.
+    def check(self, confirmation: Confirmation, ask: Callable[[Confirmation], object] | None = None) -> str:
+        """Return how it was decided: ``allowed`` unasked, or ``confirmed``. Raises NotConfirmed.
+
+        ``ask`` stands in for what else is asked. Whatever is no clear yes is a no.
         """
-        if self._never or self._always:
+        if not self.asks:
             return "allowed"
-        answer = self._ask(confirmation)
-        if answer is BY_CLIENT:
-            return "client"
+        answer = (ask or self._ask)(confirmation)
         if answer == ALWAYS:
             self._always = True
         elif answer is not True and answer != YES:

@@ -175,7 +175,7 @@ class ToolExecutor(Closing):
         manager = self._managers.get(who)
         if manager is None:
             manager = self._managers[who] = SessionManager(
-                plan, directory=place, prefix=self._prefix, ttl=self._ttl, backend=self._backend
+                plan, directory=place, prefix=self._prefix, ttl=self._ttl, backend=self._backend, audit=False
             )
         return lambda: manager.get(_key(caller))
 

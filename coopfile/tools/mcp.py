@@ -19,6 +19,7 @@ from coopfile import __version__, strictjson
 from coopfile.errors import CoopError
 from coopfile.record import Record
 from coopfile.tools.definitions import NAMES
+from coopfile.tools.elicitation import Questions, can_elicit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,12 +60,17 @@ class ProtocolError(Exception):
 
 
 class Request(Record):
-    """A message that wants an answer. ``modern`` tells which of the two kinds of protocol it speaks."""
+    """A message that wants an answer.
+
+    ``modern`` tells which of the two kinds of protocol it speaks, ``elicits`` that its client can ask a
+    person.
+    """
 
     id: str | int
     method: str
     params: dict[str, Any]
     modern: bool
+    elicits: bool = False
 
 
 class Server:
@@ -84,6 +90,8 @@ class Server:
         self._toolbox: Toolbox | None = None
         self._writing = threading.Lock()
         self._begun = False  # a client of an earlier revision has said initialize
+        self._elicits = False  # and that it can ask its user
+        self._asked = Questions()
         self._calls: dict[str | int, concurrent.futures.Future[None] | None] = {}
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -108,7 +116,8 @@ class Server:
             message = _parsed(line)
             number = _number(message)
             if "method" not in message and ("result" in message or "error" in message):
-                return  # an answer, and nothing was asked
+                self._asked.take(message)
+                return
             method, params = _method(message)
             if "id" not in message:
                 self._notified(method, params)
@@ -143,13 +152,14 @@ class Server:
                 raise ProtocolError(
                     PARAMS, f"_meta has no {_META}protocolVersion, and nothing was initialized"
                 )
-            return Request(number, method, params, False)
+            return Request(number, method, params, False, self._elicits)
         if version != MODERN:
             supported = {"supported": [MODERN, *LEGACY], "requested": version}
             raise ProtocolError(VERSION, "Unsupported protocol version", supported)
-        if not isinstance((meta or {}).get(_META + "clientCapabilities"), dict):
+        capabilities = (meta or {}).get(_META + "clientCapabilities")
+        if not isinstance(capabilities, dict):
             raise ProtocolError(PARAMS, f"_meta has no {_META}clientCapabilities")
-        return Request(number, method, params, True)
+        return Request(number, method, params, True, can_elicit(capabilities))
 
     def _answer(self, request: Request) -> dict[str, Any] | None:
         """Return the result of a request; None if it comes later. Raises ProtocolError, CoopError."""
@@ -172,6 +182,8 @@ class Server:
         if not isinstance(version, str):
             raise ProtocolError(PARAMS, "protocolVersion is missing")
         self._begun = True
+        capabilities = params.get("capabilities")
+        self._elicits = isinstance(capabilities, dict) and can_elicit(capabilities)
         return {
             "protocolVersion": version if version in LEGACY else LEGACY[0],
             "capabilities": {"tools": {}},
@@ -230,15 +242,23 @@ class Server:
         try:
             message: dict[str, Any]
             try:
-                result = await toolbox.call_async(name, arguments)
+                question = toolbox.question(name, arguments) if request.elicits else None
+                ask, wanted = None, None
+                if question is not None and request.modern:
+                    ask, wanted = self._asked.again(question, name, arguments, request.params)
+                elif question is not None:
+                    ask = await self._asked.ask(question, self._send)
+                if wanted is not None:
+                    message = {"result": wanted}
+                else:
+                    result = await toolbox.call_async(name, arguments, ask=ask)
+                    content = [{"type": "text", "text": result.text}]
+                    told = {"content": content, "isError": result.error}
+                    message = {"result": _complete(told, request.modern)}
             except CoopError as error:
                 message = {"error": {"code": INTERNAL, "message": _words(error)}}
             except Exception as error:
                 message = {"error": {"code": INTERNAL, "message": f"a bug in coop: {error!r:.500}"}}
-            else:
-                content = [{"type": "text", "text": result.text}]
-                told = {"content": content, "isError": result.error}
-                message = {"result": _complete(told, request.modern)}
         finally:
             if progress is not None:
                 progress.cancel()

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 
+from coopfile import audit
 from coopfile.errors import CoopError
 from coopfile.find import home_directory
 from coopfile.language.diagnostics import visible
@@ -22,7 +23,7 @@ from coopfile.record import Record
 from coopfile.session.backend import Machine, Open
 from coopfile.session.closing import Closing
 from coopfile.session.session import Session
-from coopfile.tools import audit, definitions, files, shell
+from coopfile.tools import definitions, files, shell
 from coopfile.tools.confined import FileError, Tree, without_capabilities
 from coopfile.tools.confirm import Confirmation, Gate, NotConfirmed, permits
 from coopfile.tools.host import ThisMachine
@@ -131,12 +132,27 @@ class Toolbox(Closing):
                 call.ran(self._commands().shell(command, timeout=timeout))
         return call.finish()
 
-    async def call_async(self, name: str, arguments: object) -> ToolResult:
-        """Do what ``call`` does, on the loop that runs; a task that is cancelled ends its command."""
+    def question(self, name: str, arguments: object) -> Confirmation | None:
+        """Return what a person is to be asked before a call; None if there is nothing to ask."""
+        if name != "bash" or not self._gate.asks or not isinstance(arguments, dict):
+            return None
+        command = arguments.get("command")
+        if not isinstance(command, str) or all(item.name != name for item in self.tools()):
+            return None
+        return self._confirmation(command)
+
+    async def call_async(
+        self, name: str, arguments: object, *, ask: Callable[[Confirmation], object] | None = None
+    ) -> ToolResult:
+        """Do what ``call`` does, on the loop that runs; a task that is cancelled ends its command.
+
+        ``ask`` stands in, for this call, for what else confirms commands.
+        """
         import asyncio
 
         loop = asyncio.get_running_loop()
         call = _Call(self, name, arguments)
+        call.ask = ask
         with call.watched():
             ready = await loop.run_in_executor(None, self._prepare, call)
             if ready is not None:
@@ -167,13 +183,14 @@ class Toolbox(Closing):
             if "\0" in command:
                 raise definitions.ArgumentError("bash: command has a NUL character, which no command has")
             timeout = arguments.get("timeout", self.plan.limits.timeout / 1000)
-            where = Confirmation(
-                command, self._workspace, permits(self.plan, sandboxed=self._sandboxed), self._who()
-            )
-            call.decision = self._gate.check(where)
+            call.decision = self._gate.check(self._confirmation(command), call.ask)
             return command, float(timeout)
         call.done(ToolResult(self._file(call.name, arguments)))
         return None
+
+    def _confirmation(self, command: str) -> Confirmation:
+        may = permits(self.plan, sandboxed=self._sandboxed)
+        return Confirmation(command, self._workspace, may, self._who())
 
     def _not_theirs(self, name: str) -> Denied:
         access = self.plan.access
@@ -283,6 +300,7 @@ class _Call:
         self.name = name if isinstance(name, str) else repr(name)[:100]
         self.given: Any = arguments if arguments is not None else {}
         self.decision = "allowed"
+        self.ask: Callable[[Confirmation], object] | None = None
         self._toolbox = toolbox
         self._result: ToolResult | None = None
         self._outcome = "ok"

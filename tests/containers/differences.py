@@ -9,7 +9,7 @@ import re
 from typing import NamedTuple
 
 from tests.containers.backends import BACKENDS, DOCKER_ROOT, NATIVE, NATIVE_ROOT
-from tests.containers.networks import PROXIED
+from tests.containers.networks import INTERNET, PROXIED, REFUSED
 
 DOCKERS = ("docker", DOCKER_ROOT, "docker-remapped", "docker-rootless")
 GVISOR = "docker+runsc"
@@ -93,6 +93,10 @@ _ROWS = (
     Difference("name of the terminal", (GVISOR,), "none", "gVisor names no terminal inside"),
     Difference(
         "network host", (GVISOR, "docker-rootless"), "out of reach", "the tests' own have another host"
+    ),
+    *(
+        Difference(what, ENGINES, REFUSED, "their networks reach the LAN, and coop has no rules there")
+        for what in INTERNET
     ),
     *(Difference(what, (GVISOR,), "refused", "it has a network of its own inside") for what in PROXIED),
     Difference(

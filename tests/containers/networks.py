@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+from collections.abc import Callable
 
 from tests.containers.backends import Backend
 from tests.containers.batch import listener
@@ -97,6 +99,98 @@ def proxied(where: Backend) -> Verdicts:
 
 # What the scenario before tells of.
 PROXIED = tuple(probe for probe in SENTENCES if "prox" in probe or "blocked is" in probe)
+
+_INTERNET = """
+import errno, json, socket, sys
+host, port = json.loads(sys.argv[1]), int(sys.argv[2])
+def tried(address, port):
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as client:
+        client.settimeout(5)
+        try:
+            client.connect((address, port))
+        except TimeoutError:
+            return "no answer"
+        except OSError:
+            return "refused"
+    return "reached"
+def of_all(places):
+    found = {tried(*place) for place in places}
+    return "out of reach" if found == {"refused"} else " ".join(sorted(found))
+with open("/proc/net/route") as table:
+    routes = [line.split()[1] for line in table]
+with open("/etc/resolv.conf") as file:
+    servers = [line.split()[1] for line in file if line.startswith("nameserver")]
+private = ("10.9.8.7", "172.20.1.1", "192.168.1.1", "100.64.7.7", "224.0.0.1", "fd12:3456:789a::1", "fe80::1")
+print(json.dumps({
+    "interfaces of veth": str(len(socket.if_nameindex())),
+    "way out of veth": "there is one" if "00000000" in routes else "none",
+    "name server of veth": " ".join(servers),
+    "veth to the host": of_all([(address, port) for address in host] + [("10.0.2.2", port)]),
+    "veth to the loopback": of_all([("127.0.0.1", port)]),
+    "veth to metadata": of_all([("169.254.169.254", 80), ("fd00:ec2::254", 80), ("168.63.129.16", 80)]),
+    "veth to private networks": of_all([(address, 80) for address in private]),
+}))
+"""
+
+# On the back end's host: listens for everybody, and tells where that is.
+_EVERYWHERE = """
+import json, socket, subprocess, sys
+server = socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+shown = subprocess.run(["ip", "-json", "address"], capture_output=True, timeout=30, check=True).stdout
+found = [one["local"] for link in json.loads(shown) for one in link["addr_info"] if one["scope"] == "global"]
+print(json.dumps([found, server.getsockname()[1]]), flush=True)
+sys.stdin.read()
+"""
+REFUSED = "refused, as coop status says"
+LACKING = "not on this machine"
+
+
+@scenario(
+    interfaces_of_veth='network.mode = "veth" gives one interface beside the loopback.',
+    way_out_of_veth="There is a way to the internet: tests/native have one, and use it.",
+    name_server_of_veth="Names are asked of coop's own server, not of the LAN's.",
+    veth_to_the_host="What listens on every address of the host is out of reach at once.",
+    veth_to_the_loopback="So is its loopback.",
+    veth_to_metadata="So are the cloud's metadata services.",
+    veth_to_private_networks="So are private, link-local and multicast addresses, of both versions of IP.",
+)
+def internet(where: Backend) -> Verdicts:
+    """Have the internet without the LAN, or be refused: then with the reason in `coop status`."""
+    argv = [*where.actor.prefix, "/usr/bin/python3", "-I", "-S", "-c", _EVERYWHERE]
+    with (
+        subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/") as serving,
+        where.project('network.mode = "veth"\n') as project,
+    ):
+        assert serving.stdout is not None
+        addresses, port = json.loads(serving.stdout.readline())
+        result = project.python(_INTERNET, json.dumps(addresses), str(port), options=where.options)
+        serving.communicate(timeout=DEADLINE)
+        if result.status != 125:
+            found = json.loads(result.out) if result.status == 0 else {"interfaces of veth": str(result)}
+            return {**dict.fromkeys(INTERNET, "no verdict"), **found}
+        status = json.loads(project.coop("status", "--json", *where.options).out)
+    (told,) = [item for item in status["backends"] if item["taken"]]
+    reason, remedy = told["why"] or "", told["remedy"] or ""
+    if where.engine is None:
+        kind, _, why = reason.partition(": ")
+        lacking = kind == "internet" and why in result.err and bool(remedy)
+        return dict.fromkeys(INTERNET, LACKING if lacking else str((result, told)))
+    named = reason.startswith("network.mode: ") and 'network.mode = "none"' in remedy and reason in result.err
+    return dict.fromkeys(INTERNET, REFUSED if named and not told["usable"] else str((result, told)))
+
+
+# What the scenario before tells of.
+INTERNET = tuple(probe for probe in SENTENCES if "veth" in probe)
+
+
+def completed(found: Verdicts, by_root: Callable[[], Verdicts]) -> Verdicts:
+    """Return verdicts with those of root for what an ordinary user cannot have on this machine."""
+    if LACKING not in found.values():
+        return found
+    others = by_root()
+    return {probe: others[probe] if verdict == LACKING else verdict for probe, verdict in found.items()}
+
 
 _SERVE = """
 import socket, sys

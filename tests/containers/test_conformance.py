@@ -6,8 +6,9 @@ from functools import cache
 
 import pytest
 
-from tests.containers.backends import BACKENDS, DOCKER_ROOT, NATIVE, backend, weakenings
+from tests.containers.backends import BACKENDS, DOCKER_ROOT, NATIVE, NATIVE_ROOT, backend, weakenings
 from tests.containers.differences import explained
+from tests.containers.networks import completed
 from tests.containers.probes import verdicts
 from tests.containers.scenarios import SCENARIOS, SENTENCES, Verdicts
 from tests.engines.cell import UnusableError
@@ -18,8 +19,12 @@ pytestmark = pytest.mark.xdist_group("conformance")  # native's verdicts are fou
 
 @cache
 def natives(engines: Engines, scenario: str) -> Verdicts:
-    """Return what native makes of a scenario, for an ordinary user."""
-    return verdicts(engines, NATIVE, scenario)
+    """Return what native makes of a scenario, for an ordinary user; by root what that one cannot have."""
+
+    def by_root() -> Verdicts:
+        return verdicts(engines, NATIVE_ROOT, scenario)
+
+    return completed(verdicts(engines, NATIVE, scenario), by_root)
 
 
 @cache
@@ -30,7 +35,7 @@ def listed(engines: Engines, name: str, coopfile: str = "") -> set[str]:
 
 # Others run the same program in the same way, for somebody else or with other ids.
 _WHOLE = (NATIVE, *NAMES)
-_BY_WHO_RUNS_IT = ("batch", "limits", "places", "network", "proxied", "published", "apart")
+_BY_WHO_RUNS_IT = ("batch", "limits", "places", "network", "internet", "proxied", "published", "apart")
 
 
 @pytest.mark.parametrize(
@@ -127,6 +132,13 @@ _PROMISES = {
     "control P": "10",
     "interrupt": "interrupted, 5",
     "network host": "reached",
+    "interfaces of veth": "2",
+    "way out of veth": "there is one",
+    "name server of veth": "10.0.2.3",
+    "veth to the host": "out of reach",
+    "veth to the loopback": "out of reach",
+    "veth to metadata": "out of reach",
+    "veth to private networks": "out of reach",
     "proxy to a listed host": "passes",
     "proxy to another host": "blocked, with the line",
     "proxy to the host": "blocked",

@@ -240,6 +240,10 @@ def test_another_kernel(on_host: Project, used: Engine) -> None:
     allow(on_host, SITE)
     result = on_host.run("true")
     assert result.status == 125 and "runsc has a network of its own inside" in result.err, result
+    status = json.loads(on_host.coop("status", "--json").out)
+    (told,) = [item for item in status["backends"] if item["taken"]]
+    assert not told["usable"] and "in which coop's proxy cannot listen" in told["why"]
+    assert 'sandbox.runtime = "runc", the native back end' in told["remedy"]
     publishlab.publish(on_host, "3782")
     result = on_host.run("true")
     assert result.status == 0 and "network.publish: 127.0.0.1:3782:3782: not offered" in result.err

@@ -39,3 +39,11 @@ def debian(workshop: Workshop) -> Path:
         return images.debian(workshop.shared)
     except UnusableError as error:
         pytest.skip(str(error))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests have counted: the property ``told``."""
+    for report in (*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")):
+        for name, value in report.user_properties:
+            if name == "told" and report.when == "call":
+                terminalreporter.write_line(str(value))

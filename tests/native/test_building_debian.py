@@ -13,7 +13,7 @@ import pytest
 from tests.builds import Build
 from tests.sandboxes import Actor, Project, Workshop
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.xdist_group("debian")]  # which is unpacked in one process
 
 CONTROL = """Package: coop-service
 Version: 1.0

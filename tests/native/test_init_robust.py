@@ -115,6 +115,7 @@ def ruins(store: Path) -> list[str]:
     return [str(path) for pattern in ("building/*", "roots/*.tmp") for path in store.glob(pattern)]
 
 
+@pytest.mark.xdist_group("random moments")  # so that what takes longest begins first
 def test_killed_at_random_moments(built: Built) -> None:
     """Whenever coop is killed, the next init completes, to the same stages as an undisturbed one."""
     seed = int(os.environ.get("COOP_TEST_SEED") or random.SystemRandom().getrandbits(32))

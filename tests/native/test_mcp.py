@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp_types import ElicitResult
 
 from tests.sandboxes import DEADLINE, Project, Workshop, plain_environment, run, wait_until
 from tests.toollab import log
@@ -21,6 +22,9 @@ from tests.toollab import log
 pytestmark = pytest.mark.native
 
 GUARDS = '[workspace]\nprotect = ["release.sh"]\n[files]\nhide = ["**/.env*"]\n'
+
+
+UNASKED = ("--set", "tools.confirm=never")
 
 
 def server(project: Project, *options: str) -> list[str]:
@@ -52,7 +56,7 @@ def test_the_python_sdk(project: Project, mode: str, revision: str) -> None:
         told.append(progress)
 
     async def main() -> None:
-        async with Client(stdio_client(parameters(project)), mode=mode) as client:
+        async with Client(stdio_client(parameters(project, *UNASKED)), mode=mode) as client:
             assert client.protocol_version == revision
             tools = (await client.list_tools()).tools
             assert [tool.name for tool in tools] == ["bash", "read_file", "write_file", "edit_file"]
@@ -85,6 +89,42 @@ def test_the_python_sdk(project: Project, mode: str, revision: str) -> None:
     asyncio.run(asyncio.wait_for(main(), DEADLINE))
     results = [json.loads(line)["result"] for line in log(project)]
     assert "cancelled" in results and results[0] == "status 3"
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+def test_the_python_sdk_asks_its_user(project: Project, mode: str) -> None:
+    """Commands run when the user says so; a client that asks nobody is refused, and told how to mend that."""
+    answers = [("accept", "yes"), ("decline", None), ("accept", "always")]
+    asked: list[str] = []
+
+    async def ask(context: Any, params: Any) -> ElicitResult:
+        asked.append(params.message)
+        action, answer = answers[len(asked) - 1]
+        content: Any = None if answer is None else {"answer": answer}
+        return ElicitResult(action=action, content=content)  # type: ignore[arg-type]
+
+    async def main() -> list[tuple[str, bool]]:
+        found = []
+        transport = stdio_client(parameters(project))
+        async with Client(transport, mode=mode, elicitation_callback=ask) as client:
+            for number in range(4):
+                result = await client.call_tool("bash", {"command": f"echo {number}"})
+                found.append((text(result), result.is_error))
+        async with Client(stdio_client(parameters(project)), mode=mode) as client:
+            result = await client.call_tool("bash", {"command": "touch ran"})
+            found.append((text(result), result.is_error))
+            result = await client.call_tool("write_file", {"path": "made", "content": ""})
+            assert not result.is_error
+        return found
+
+    found = asyncio.run(asyncio.wait_for(main(), DEADLINE))
+    assert found[0] == ("0", False) and found[2:4] == [("2", False), ("3", False)]
+    assert found[1][1] and "said no" in found[1][0]
+    assert found[4][1] and "elicitation" in found[4][0] and "tools.confirm" in found[4][0]
+    assert len(asked) == 3 and "    echo 0\n" in asked[0] and "network: none" in asked[0]
+    assert not (project.directory / "ran").exists()
+    decisions = [json.loads(line)["decision"] for line in log(project)]
+    assert decisions == ["confirmed", "declined", "confirmed", "allowed", "refused", "allowed"]
 
 
 @pytest.fixture(scope="session")
@@ -127,6 +167,7 @@ console.log(JSON.stringify(told));
 """
 
 
+@pytest.mark.xdist_group("node")  # so that the SDKs are fetched once
 @pytest.mark.parametrize("kind", ["old", "new"])
 def test_the_typescript_sdk(project: Project, node: Path, kind: str) -> None:
     """The clients of both generations list and call."""
@@ -134,7 +175,10 @@ def test_the_typescript_sdk(project: Project, node: Path, kind: str) -> None:
     program.write_text(NODE)
     environment = json.dumps(project.environment)
     result = run(
-        ["node", str(program), kind, environment, *server(project)], b"", node, plain_environment(node)
+        ["node", str(program), kind, environment, *server(project, *UNASKED)],
+        b"",
+        node,
+        plain_environment(node),
     )
     assert result.status == 0, result
     told = json.loads(result.out)
@@ -192,9 +236,9 @@ def test_the_owner_is_not_served_unasked(project: Project) -> None:
 
 def test_a_session_with_a_name_stays(project: Project) -> None:
     """Others find it; without a name nothing is left."""
-    answers(project, messages(call("bash", command="echo here > /tmp/file")))
+    answers(project, messages(call("bash", command="echo here > /tmp/file")), *UNASKED)
     assert json.loads(project.coop("ls", "--json").out) == {"sessions": []}
-    answers(project, messages(call("bash", command="echo here > /tmp/file")), "--session", "agent")
+    answers(project, messages(call("bash", command="echo here > /tmp/file")), "--session", "agent", *UNASKED)
     assert project.coop("exec", "agent", "--", "cat", "/tmp/file").out == "here\n"
     assert project.coop("rm", "agent").status == 0
 
@@ -202,7 +246,11 @@ def test_a_session_with_a_name_stays(project: Project) -> None:
 def test_a_server_that_is_killed(project: Project) -> None:
     """Its commands and its session end with it."""
     process = subprocess.Popen(
-        server(project), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd="/", env=project.environment
+        server(project, *UNASKED),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        cwd="/",
+        env=project.environment,
     )
     assert process.stdin is not None
     process.stdin.write(messages(call("bash", command="while true; do touch alive; sleep 0.05; done")))

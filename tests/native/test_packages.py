@@ -25,6 +25,8 @@ from tests.sandboxes import Project
 from tests.unit.rootfs.fakeregistry import FakeRegistry
 from tests.unit.rootfs.images import LAYER, MadeImage, descriptor, sha256
 
+pytestmark = pytest.mark.xdist_group("debian")  # it is made once, and unpacked in one process
+
 CONTROL = """Package: coop-probe
 Version: {version}
 Architecture: all
@@ -102,7 +104,7 @@ class _Handler(SimpleHTTPRequestHandler):
         self.seen.append(self.path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
     """Yield a repository that holds what a test has it offer."""
     directory = tmp_path_factory.mktemp("apt") / "repository"
@@ -112,7 +114,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]
     made.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def registry(debian: Path, repository: Repository) -> Iterator[FakeRegistry]:
     """Yield a registry that holds Debian, with the repository as its only source."""
     whole = debian.read_bytes()

@@ -191,6 +191,7 @@ def test_short_way(project: Project, sessions: Sessions) -> None:
     bare = imported(project, "-I", "-c", "pass")
     assert {name for name in found if name.startswith("coopfile")} == {
         "coopfile",
+        "coopfile.audit",  # while the command runs
         *(f"coopfile.{name}" for name in ("cli", "errors", "find", "native", "plan", "record", "session")),
         *(f"coopfile.cli.{name}" for name in ("attached", "exec", "main", "options")),
         *(f"coopfile.native.{name}" for name in ("marks", "signals", "wire")),

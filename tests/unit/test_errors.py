@@ -13,7 +13,7 @@ import pytest
 import coopfile
 from coopfile.access.approval import ApprovalError
 from coopfile.cli.stagefailure import FailedStageError
-from coopfile.compiling import Request, compile_project
+from coopfile.compiling import CeilingError, Request, compile_project
 from coopfile.engines.call import EngineError
 from coopfile.engines.choose import Choice, NoBackendError, Tried
 from coopfile.errors import CoopError, SettingError
@@ -23,6 +23,7 @@ from coopfile.native.namespaces import NamespaceError
 from coopfile.rootfs.build import StageError
 from coopfile.rootfs.wire import PassingError
 from coopfile.tools.confirm import NotConfirmed
+from tests.unit.plan.samples import PLAN
 
 _DIAGNOSTIC = Diagnostic("error", "key", "wrong", "help", Position("Coopfile", 1, 2, 3), "x = 1")
 
@@ -44,6 +45,7 @@ MADE: dict[str, Callable[[], CoopError]] = {
     "ApprovalError": _unapproved,
     "CommandFailed": lambda: coopfile.CommandFailed(coopfile.Result(("a", "b"), 3, stdout=b"o\xff")),
     "CommandLost": _lost,
+    "CeilingError": lambda: CeilingError((_DIAGNOSTIC,), PLAN),
     "CoopfileError": lambda: CoopfileError([_DIAGNOSTIC]),
     "EngineError": lambda: EngineError("text", None, ("docker", "info"), "said"),
     "FailedStageError": lambda: FailedStageError(_DIAGNOSTIC, ("line",)),

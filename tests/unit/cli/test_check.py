@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from coopfile.cli import surroundings
 from coopfile.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the machine out of it, which tests/native/test_check.py looks at."""
+    monkeypatch.setattr(surroundings, "look_around", lambda compiled, position: ())
 
 
 def check(project: Path, capsys: pytest.CaptureFixture[str], text: str, *argv: str) -> tuple[int, str]:

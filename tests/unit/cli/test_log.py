@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import coopfile
+from coopfile import audit
 from coopfile.cli.main import main
 from coopfile.find import directories
 from coopfile.plan.sessions import log_path, session_id
-from coopfile.tools import audit
 
 
 @pytest.fixture

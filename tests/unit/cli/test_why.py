@@ -31,3 +31,29 @@ def test_nonsense(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A target that makes no sense is wrong usage."""
     assert main(["why", "connect", "host:99999"]) == 2
     assert "error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("call", "status", "says"),
+    [
+        ("ptrace", 1, "answered with EPERM"),
+        ("io_uring_setup", 1, "answered with ENOSYS"),
+        ("getpid", 0, "no list of coop's names it"),
+        ("clock_gettime", 0, "clock_settime is denied"),
+        ("socket", 0, "AF_UNIX"),
+        ("clone", 0, "namespaces"),
+        ("Ptrace!", 2, ""),
+    ],
+)
+def test_system_calls(
+    project: Path, capsys: pytest.CaptureFixture[str], call: str, status: int, says: str
+) -> None:
+    """The filter's answer, and that nothing in a Coopfile changes it."""
+    assert main(["why", "syscall", call]) == status
+    assert says in capsys.readouterr().out
+
+
+def test_system_calls_elsewhere(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of an engine's filter nothing is claimed."""
+    assert main(["why", "--set", "sandbox.backend=docker", "syscall", "ptrace"]) == 125
+    assert "the engine's own" in capsys.readouterr().err

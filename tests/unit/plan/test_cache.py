@@ -14,6 +14,7 @@ from coopfile.find import Project
 from coopfile.plan import cache
 from tests.unit.plan.samples import ACCESS, PLAN
 
+DIGEST = "sha256:1"
 OPTIONS = (None, None, "direct", ())
 
 
@@ -43,14 +44,16 @@ def store(directory: Path) -> str:
     """Store the plan and return the cache's directory."""
     project = found(directory)
     place = str(directory.parent / "cache")
-    cache.store(place, cache.key(project, OPTIONS, environment(directory)), PLAN, project.places)
+    cache.store(place, cache.key(project, OPTIONS, environment(directory)), PLAN, DIGEST, project.places)
     return place
 
 
 def load(directory: Path, options: tuple[object, ...] = OPTIONS, **variables: str) -> object:
     """Load what there is for the project as it is now."""
     key = cache.key(found(directory), options, {**environment(directory), **variables})
-    return cache.load(str(directory.parent / "cache"), key)
+    loaded = cache.load(str(directory.parent / "cache"), key)
+    assert loaded is None or loaded[1] == DIGEST
+    return None if loaded is None else loaded[0]
 
 
 def test_hit(files: Path) -> None:
@@ -65,8 +68,8 @@ def test_access_is_kept(files: Path) -> None:
     plan = PLAN.replace(access=ACCESS)
     project = found(files)
     place = str(files.parent / "cache")
-    cache.store(place, cache.key(project, OPTIONS, {}), plan, project.places)
-    assert cache.load(place, cache.key(project, OPTIONS, {})) == plan
+    cache.store(place, cache.key(project, OPTIONS, {}), plan, DIGEST, project.places)
+    assert cache.load(place, cache.key(project, OPTIONS, {})) == (plan, DIGEST)
 
 
 def test_edit(files: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import Any
 
 import pytest
@@ -12,31 +11,50 @@ from coopfile.session.keeper import Keeper
 
 
 class Container:
-    """A container that tells whether it is the same: None when nothing can be run in it any more."""
+    """A container that tells whether it is the same (None: nothing can be run in it), and whether it runs."""
 
-    def __init__(self, same: bool | None) -> None:
+    def __init__(self, same: bool | None, runs: bool | None) -> None:
         self.same = same
+        self.running = runs
 
     def is_same(self) -> bool | None:
         """Tell."""
         return self.same
 
+    def runs(self) -> bool | None:
+        """Tell."""
+        return self.running
+
+    def why(self) -> str:
+        """Tell."""
+        return "somebody stopped its container"
+
 
 @pytest.mark.parametrize(
-    ("same", "seconds", "ends"), [(None, 2.0, True), (None, 0.0, True), (True, None, False)]
+    ("same", "runs", "process_ends", "ends"),
+    [
+        (None, False, False, True),
+        (None, False, True, True),
+        (None, True, True, True),
+        (None, None, False, False),
+        (None, True, False, False),
+        (True, True, False, False),
+        (False, True, False, True),
+    ],
 )
-def test_a_command_that_was_killed(same: bool | None, seconds: float | None, ends: bool) -> None:
-    """The session has ended, also where the engine takes seconds to know, and has not where it goes on."""
+def test_a_command_that_was_killed(
+    same: bool | None, runs: bool | None, process_ends: bool, ends: bool
+) -> None:
+    """The session has ended if the container has, also where the engine's process ends later."""
     keeper: Any = object.__new__(Keeper)
     reading, writing = os.pipe()
-    keeper._ending, keeper._ended, keeper._container = False, reading, Container(same)
-    timer = threading.Timer(seconds or 0.0, os.write, (writing, b"x"))
-    if seconds is not None:
-        timer.start()
+    waking, keeper._wake = os.pipe()
+    keeper._ending, keeper._ended, keeper._notes = False, reading, -1
+    keeper._container = Container(same, runs)
+    if process_ends:
+        os.write(writing, b"x")
     try:
         assert keeper._ends(137) is ends
     finally:
-        if seconds is not None:
-            timer.join()
-        os.close(reading)
-        os.close(writing)
+        for descriptor in (reading, writing, waking, keeper._wake):
+            os.close(descriptor)

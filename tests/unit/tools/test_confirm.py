@@ -12,7 +12,7 @@ import pexpect
 import pytest
 
 import coopfile
-from coopfile.tools import audit
+from coopfile import audit
 
 ARGUMENTS = {"command": "echo"}
 

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 
 import coopfile
-from coopfile.tools import audit
+from coopfile import audit
 from coopfile.tools.definitions import NAMES
 
 USERS = """

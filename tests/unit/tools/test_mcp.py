@@ -7,7 +7,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ import jsonschema
 import pytest
 
 import coopfile
+from coopfile import audit
 from coopfile.find import find
-from coopfile.tools import audit
-from coopfile.tools.confirm import BY_CLIENT
+from coopfile.tools.confirm import Confirmation
 from coopfile.tools.definitions import NAMES, definitions
 from coopfile.tools.mcp import LEGACY, MODERN, Server
 from coopfile.tools.toolbox import Caller, Toolbox
@@ -33,7 +33,12 @@ _PATIENCE = 60.0  # seconds
 class Client:
     """The other end of a server in a thread."""
 
-    def __init__(self, host: HostBackend, identity: str | None = None) -> None:
+    def __init__(
+        self,
+        host: HostBackend,
+        identity: str | None = None,
+        ask: Callable[[Confirmation], object] = lambda _: True,
+    ) -> None:
         self._number = 0
         self._held = b""
         source, self._sink = os.pipe()
@@ -49,7 +54,7 @@ class Client:
                 Caller(identity),
                 lambda: session,
                 place=".",
-                ask=lambda confirmation: BY_CLIENT,
+                ask=ask,
                 backend=host,
             )
 
@@ -189,7 +194,7 @@ def test_calls(client: Client, project: Path) -> None:
         (True, "read_file: path is missing"),
     ]
     entries = audit.read(audit.path(str(project), os.environ))
-    assert [entry["decision"] for entry in entries][:3] == ["client", "client", "allowed"]
+    assert [entry["decision"] for entry in entries][:3] == ["confirmed", "confirmed", "allowed"]
 
 
 LONG = r"head -c 1000000 /dev/zero | tr '\0' x; printf '\342\200\250\000\033\355\237\277 end'"
@@ -404,4 +409,102 @@ def test_tools_depend_on_trust(
         assert trust == "inner" or f"{trust} trust has" in result["content"][0]["text"]
     finally:
         client.close()
-    assert decided(project) == (["client"] if trust == "inner" else ["denied"])
+    assert decided(project) == (["confirmed"] if trust == "inner" else ["denied"])
+
+
+ELICITS: dict[str, Any] = {"elicitation": {}}
+BASH = {"name": "bash", "arguments": {"command": "echo hello"}}
+
+
+def starting(client: Client, capabilities: dict[str, Any]) -> None:
+    """Say initialize, with capabilities."""
+    client.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": capabilities})
+
+
+@pytest.mark.parametrize(
+    ("answer", "decision"),
+    [
+        ({"result": {"action": "accept", "content": {"answer": "yes"}}}, "confirmed"),
+        ({"result": {"action": "accept", "content": {"answer": "no"}}}, "declined"),
+        ({"result": {"action": "accept", "content": {"answer": True}}}, "declined"),
+        ({"result": {"action": "accept", "content": ["yes"]}}, "declined"),
+        ({"result": {"action": "accept"}}, "declined"),
+        ({"result": {"action": "decline", "content": {"answer": "yes"}}}, "declined"),
+        ({"result": {"action": "cancel"}}, "declined"),
+        ({"result": None}, "declined"),
+        ({"error": {"code": -1, "message": "no"}}, "declined"),
+    ],
+)
+def test_the_user_is_asked(
+    client: Client, project: Path, host: HostBackend, answer: dict[str, Any], decision: str
+) -> None:
+    """A client that can ask its user is to, before a command runs; whatever is no clear yes is a no."""
+    starting(client, ELICITS)
+    client.send({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": BASH})
+    asked = client.receive()
+    assert asked["method"] == "elicitation/create" and ran(host) == 0
+    assert "    echo hello\n" in asked["params"]["message"] and "sandboxed" in asked["params"]["message"]
+    client.send({"jsonrpc": "2.0", "id": "coop-9", "result": {"action": "accept"}})  # nobody asked that
+    client.send({"jsonrpc": "2.0", "id": asked["id"], **answer})
+    told = client.receive()
+    assert (told["id"], told["result"]["isError"]) == (7, decision != "confirmed")
+    assert (ran(host), decided(project)) == (int(decision == "confirmed"), [decision])
+
+
+def test_always(client: Client, host: HostBackend) -> None:
+    """Who says always is not asked again; file tools ask nobody."""
+    starting(client, {"elicitation": {"form": {}}})
+    client.send({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": BASH})
+    asked = client.receive()
+    answer = {"action": "accept", "content": {"answer": "always"}}
+    client.send({"jsonrpc": "2.0", "id": asked["id"], "result": answer})
+    assert client.receive()["result"]["isError"] is False
+    client.send({"jsonrpc": "2.0", "id": 8, "method": "tools/call", "params": BASH})
+    assert (client.receive()["id"], ran(host)) == (8, 2)
+
+
+def test_a_question_that_is_cancelled(client: Client, host: HostBackend) -> None:
+    """Who cancels the call is asked no more, and an answer that comes late counts for nothing."""
+    starting(client, ELICITS)
+    client.send({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": BASH})
+    asked = client.receive()
+    client.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}})
+    assert client.receive()["params"]["requestId"] == asked["id"]
+    answer = {"action": "accept", "content": {"answer": "yes"}}
+    client.send({"jsonrpc": "2.0", "id": asked["id"], "result": answer})
+    assert client.ask("ping") == {"result": {}} and ran(host) == 0
+
+
+@pytest.mark.parametrize("capabilities", [{}, {"elicitation": {"url": {}}}, {"elicitation": True}])
+def test_a_client_that_cannot_ask(project: Path, host: HostBackend, capabilities: dict[str, Any]) -> None:
+    """Without a form for the user there is nobody to ask but whom the program has."""
+    client = Client(host, ask=lambda _: False)
+    try:
+        starting(client, capabilities)
+        assert client.ask("tools/call", BASH)["result"]["isError"] is True
+    finally:
+        client.close()
+    assert (ran(host), decided(project)) == (0, ["declined"])
+
+
+def test_input_that_is_required(client: Client, project: Path, host: HostBackend) -> None:
+    """The new protocol's client calls again, with the answer and the state that it was given.
+
+    An answer counts once, for the very call that it was asked for, and not with a state of one's own.
+    """
+    meta = {"_meta": {"io.modelcontextprotocol/clientCapabilities": ELICITS}}
+    first = client.modern("tools/call", **BASH, **meta)["result"]
+    assert first["resultType"] == "input_required"
+    assert first["inputRequests"]["confirm"]["method"] == "elicitation/create"
+    yes = {"confirm": {"action": "accept", "content": {"answer": "yes"}}}
+    for state, arguments in ((None, "echo hello"), ("0" * 32, "echo hello"), (first["requestState"], "id")):
+        again = {"inputResponses": yes, **({} if state is None else {"requestState": state})}
+        call = {"name": "bash", "arguments": {"command": arguments}}
+        result = client.modern("tools/call", **call, **again, **meta)["result"]
+        assert result["resultType"] == "input_required" and ran(host) == 0
+    asked = client.modern("tools/call", **BASH, **meta)["result"]
+    again = {"inputResponses": yes, "requestState": asked["requestState"]}
+    done = client.modern("tools/call", **BASH, **again, **meta)["result"]
+    assert (done["resultType"], done["content"][0]["text"], ran(host)) == ("complete", "hello", 1)
+    assert client.modern("tools/call", **BASH, **again, **meta)["result"]["resultType"] == "input_required"
+    assert decided(project) == ["confirmed"]

@@ -1,7 +1,7 @@
 : <<'#'
 # coop: run with podman, isolation namespace
 # plan sha256:3ba93ca78da8b925f8b66838b861ac8e22534947444eba8420a88e57c1c889eb
-# GIVES MORE THAN THE PLAN: network.mode: podman's own network also reaches this machine, its neighbours and metadata services (instead: network.mode = "none")
+# GIVES MORE THAN THE PLAN: network.mode: podman's own network also reaches this machine, its neighbours and metadata services (instead: the native back end; or network.mode = "proxy" with a list of hosts, or network.mode = "none")
 # GIVES MORE THAN THE PLAN: workspace.protect: 21 protected paths do not exist and can be made: /home/you/shop/.claude/agents, /home/you/shop/.claude/commands, /home/you/shop/.claude/hooks, /home/you/shop/.claude/settings.json, /home/you/shop/.claude/settings.local.json, /home/you/shop/.claude/skills, /home/you/shop/.codex, /home/you/shop/.cursor, /home/you/shop/.devcontainer, /home/you/shop/.envrc, /home/you/shop/.gemini, /home/you/shop/.git/commondir, /home/you/shop/.git/config.worktree, /home/you/shop/.git/modules, /home/you/shop/.gitmodules, /home/you/shop/.husky, /home/you/shop/.idea, /home/you/shop/.mcp.json, /home/you/shop/.vscode, /home/you/shop/Coopfile.local, /home/you/shop/Coopfile.lock (instead: `coop run` holds their place meanwhile)
 # GIVES MORE THAN THE PLAN: setup.network: the build also reaches this machine, its neighbours and metadata services (instead: setup.network = "none")
 # weaker than the plan: limits.memory: not enforced: this podman has no control group for it (instead: a machine with delegated control groups of version 2)

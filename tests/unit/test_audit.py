@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import coopfile
-from coopfile.tools import audit
+from coopfile import audit
 
 PARENT = str(Path(coopfile.__file__).parent.parent)
 
@@ -91,7 +91,7 @@ def test_many_writers(place: str) -> None:
     """Processes that write and rotate at once lose nothing and mix no lines."""
     script = (
         f"import sys, os; sys.path.insert(0, {PARENT!r})\n"
-        "from coopfile.tools import audit\n"
+        "from coopfile import audit\n"
         "audit._MOST_BYTES = 30_000\n"
         f"log = audit.Audit({place!r}, {{}})\n"
         "for number in range(100):\n"
