@@ -125,7 +125,7 @@ def _answer(
         elif kind == "workspace":
             _hand_over_workspace(connection)
         elif kind == "variables":
-            environment = start.launch.environment
+            environment = inside.environment
             wire.send(connection, ("variables", tuple((name, environment.get(name)) for name in details[0])))
         elif kind == "pause":
             _pause(connection)
