@@ -266,9 +266,9 @@ def secrets_of(about: About, environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def for_project(plan: Plan, root: str, environment: Mapping[str, str]) -> Audit:
-    """Return the log of a project."""
-    return Audit(path(root, environment), secrets_of(about(plan, None), environment))
+def for_project(plan: Plan, root: str, environment: Mapping[str, str], *secrets: Mapping[str, str]) -> Audit:
+    """Return the log of a project; ``secrets`` are more than those that this environment has."""
+    return Audit(path(root, environment), secrets_of(about(plan, None), environment), *secrets)
 
 
 def path(root: str, environment: Mapping[str, str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 
 from coopfile import audit, strictjson
 from coopfile.audit import Entry
@@ -79,7 +78,8 @@ def run_in(options: RunOptions, project: Project, plan: Plan, timeout: float | N
         tuple(options.command) or plan.agent.command or SHELL, (), below(project, None), timeout, terminal
     )
     spec = Spec(options.session, plan, project, os.environ, ttl)
-    return _run(lambda again: _opened(spec, options, asked, again), asked, options.session, entry)
+    _ask_for_secrets(entry, project, plan.access, options.session)
+    return _run(lambda again: _opened(spec, options, asked, again), asked, entry)
 
 
 def shell_in(options: ExecOptions, project: Project, asked: Command) -> int:
@@ -90,10 +90,11 @@ def shell_in(options: ExecOptions, project: Project, asked: Command) -> int:
     def reach(again: bool) -> _Reached:
         plan, digest = recalled(project, options)
         entry.known(plan, digest)
+        _ask_for_secrets(entry, project, plan.access, options.name)
         check_access(plan)
         return _opened(Spec(options.name, plan, project, os.environ, ttl), options, asked, again)
 
-    return _written(lambda: _run(reach, asked, options.name, entry), entry)
+    return _written(lambda: _run(reach, asked, entry), entry)
 
 
 def exec_in(options: ExecOptions, project: Project, asked: Command, entry: Entry) -> int:
@@ -102,7 +103,13 @@ def exec_in(options: ExecOptions, project: Project, asked: Command, entry: Entry
     def reach(again: bool) -> _Reached:
         return _found(options, project, asked, again, entry)
 
-    return _written(lambda: _run(reach, asked, options.name, entry), entry)
+    return _written(lambda: _run(reach, asked, entry), entry)
+
+
+def _ask_for_secrets(entry: Entry, project: Project, access: Access | None, name: str) -> None:
+    """Have a session, if one runs, say what of a command is secret, whether or not it may be run there."""
+    directory = place(data_directory(), project.root, access, name)
+    entry.secrets = lambda: client.secrets(directory, name, entry.about)
 
 
 def _written(run: Callable[[], int], entry: Entry) -> int:
@@ -116,7 +123,7 @@ def _written(run: Callable[[], int], entry: Entry) -> int:
     return status
 
 
-def _run(reach: Callable[[bool], _Reached], asked: Command, name: str, entry: Entry) -> int:
+def _run(reach: Callable[[bool], _Reached], asked: Command, entry: Entry) -> int:
     """Run a command in the session that ``reach`` returns, once more if it ended before it had begun.
 
     ``reach`` gets whether it is asked again, and has told people what there is to tell.
@@ -125,7 +132,6 @@ def _run(reach: Callable[[bool], _Reached], asked: Command, name: str, entry: En
     while True:
         live, named, directory = reach(again)
         entry.about, entry.backend = audit.noted(directory) or entry.about, live.backend
-        entry.secrets = partial(client.secrets, directory, name, entry.about)
         try:
             return attached.run(live.begin, attached.dressed(asked, named), directory)
         except SessionGone as error:
@@ -185,6 +191,7 @@ def _found(options: ExecOptions, project: Project, asked: Command, again: bool, 
         plan = _allowed(options, project, entry)
     access = None if plan is None else plan.access
     data = data_directory()
+    _ask_for_secrets(entry, project, access, options.name)
     directory = place(data, project.root, access, options.name)
     state = store.read(directory)
     if state is None:

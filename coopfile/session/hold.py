@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from coopfile.audit import secrets_of
+from coopfile.audit import about
 from coopfile.errors import CoopError
 from coopfile.session.model import SessionError, SessionGone
 
@@ -13,7 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from coopfile.audit import About
     from coopfile.plan.bind import Weakening
     from coopfile.proxy.denials import Denial
     from coopfile.session.backend import Backend
@@ -39,7 +38,7 @@ class Hold:
         self._fresh = False  # it was started here
         self._used = False  # there may be something to remove
         self._closed = False
-        self._secrets: tuple[Live, Mapping[str, str] | None] | None = None
+        self._secrets: Mapping[str, str] | None = {}
         self.live: Live | None = None
         self.weakenings: tuple[Weakening, ...] = ()
 
@@ -63,8 +62,14 @@ class Hold:
                     text = f"the session {self._spec.name} is closed"
                     raise SessionError(text, "make another Session", session=self._spec.name)
                 self._spec = self._spec.replace(environment=dict(os.environ))
-                opened = self._backend.open(self._spec)
+                try:
+                    opened = self._backend.open(self._spec)
+                except CoopError:  # it may run, under another plan
+                    self._secrets = self._of_its_starter()
+                    raise
                 self._fresh, self._used = opened.fresh, self._used or opened.fresh
+                # Asked now: a command may end the session.
+                self._secrets = {} if opened.fresh else self._of_its_starter()
                 self.live, self.weakenings = opened.live, opened.weakenings
             return self.live
 
@@ -90,20 +95,20 @@ class Hold:
         """Return what the session's proxy has blocked since a time, in seconds since the epoch."""
         return self._backend.denials(self._spec, began)
 
-    def secrets(self, about: About) -> Mapping[str, str] | None:
-        """Return what the session has of its starter's variables, by name; None if that is not known."""
-        if not about.variables:
-            return {}
-        if self._fresh:
-            return secrets_of(about, self._spec.environment)
-        live = self.live
-        if live is None:
-            return None
-        if self._secrets is None or self._secrets[0] is not live:
-            from coopfile.session import client, lifecycle
+    def secrets(self) -> Mapping[str, str] | None:
+        """Return what the session has of another process's variables, by name; None if that is not known.
 
-            self._secrets = (live, client.secrets(lifecycle.place(self._spec), self._spec.name, about))
-        return self._secrets[1]
+        One that was started here has this process's, and so will one that was not started yet.
+        """
+        return self._secrets
+
+    def _of_its_starter(self) -> Mapping[str, str] | None:
+        shared = about(self._spec.plan, None)
+        if not shared.variables:
+            return {}
+        from coopfile.session import client, lifecycle
+
+        return client.secrets(lifecycle.place(self._spec), self._spec.name, shared)
 
     def drop(self, live: Live | None) -> None:
         """Forget a session that has ended: the next command starts it again."""

@@ -253,6 +253,13 @@ class Session(Closing):
                 hold.drop(live)
         raise self._ends_always()
 
+    def secrets(self) -> Mapping[str, str] | None:
+        """Return the values of host variables that it has from who started it, if that was another process.
+
+        They are by name; None if they are not known. The audit log must not have them.
+        """
+        return self._hold.secrets()
+
     def destroy(self, *, forget: bool = False) -> tuple[str, ...]:
         """End the session, if it runs, with all that runs in it; a later command starts it again.
 
@@ -313,7 +320,7 @@ class Session(Closing):
         if self._digest is None:
             self._digest = canonical.digest(self._spec.plan)
         entry.known(self._spec.plan, self._digest)
-        entry.secrets = lambda: self._hold.secrets(entry.about)
+        entry.secrets = self._hold.secrets
         entry.open()
         return entry
 

@@ -208,6 +208,10 @@ class Toolbox(Closing):
         access = self.plan.access
         return (access.user if access is not None else None) or self.caller.identity
 
+    def _secrets(self) -> Mapping[str, str] | None:
+        """Return what the session has of another process's variables: ``Session.secrets``."""
+        return self._make().secrets() if self._make is not None else {}
+
     def _commands(self) -> Session:
         """Return the session that commands run in."""
         if self._sandboxed:
@@ -356,15 +360,21 @@ class _Call:
         duration = time.monotonic() - self._began
         toolbox = self._toolbox
         access = toolbox.plan.access
+        log, command = toolbox._audit, self._shown()
+        more = toolbox._secrets()
+        if more:
+            log = audit.for_project(toolbox.plan, toolbox._project.root, os.environ, more)
+        elif more is None and self.name == "bash":
+            command = "(left out: it may hold secrets)"
         try:
-            toolbox._audit.write(
+            log.write(
                 self._log,
                 identity=toolbox.caller.identity,
                 user=None if access is None else access.user,
                 trust=None if access is None else access.trust,
                 place=toolbox.caller.place,
                 tool=self.name,
-                command=self._shown(),
+                command=command,
                 plan=toolbox._digest,
                 backend="sandbox" if toolbox.sandboxed else "host",
                 decision=self.decision,

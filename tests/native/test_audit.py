@@ -138,6 +138,11 @@ def test_sessions(project: Project) -> None:
     ]
     digest = project.coop("plan", "--digest").out.strip()
     assert {(entry["plan"], entry["backend"]) for entry in lines(project)} == {(digest, "native")}
+    # What the session refuses, for it runs under another plan, is told of without them, too.
+    other = ["--session", "work", "--set", "limits.pids=99"]
+    assert project.run("echo", SECRET, options=other).status == 125
+    refused = lines(project)[-1]
+    assert (refused["command"], refused["result"]) == ("echo '<TOKEN>'", "error")
     # One that ends its own session leaves nobody who knows what is secret.
     project.coop("exec", "work", "--", "sh", "-c", "kill -9 $PPID; kill -9 -1", SECRET)
     assert "s3cr3t" not in "".join(log(project))

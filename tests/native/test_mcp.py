@@ -278,3 +278,17 @@ def test_what_is_wrong_is_said_at_the_start(project: Project) -> None:
     project.coopfile('network.mode = "host"\n', allow=False)
     result = run(command, b"", project.directory, project.environment)
     assert (result.status, result.stdout) == (125, b"") and "coop allow" in result.err
+
+
+def test_secrets_of_a_session_that_was_there(project: Project) -> None:
+    """What its starter had is not in the log either, though the server never had it."""
+    project.coopfile('env.TOKEN = { host = "TOKEN" }\n')
+    options = ["--session", "agent", *UNASKED]
+    started = project.run("true", options=options, environment={"TOKEN": "s3cr3t"})
+    assert started.status == 0
+    # The second server has another plan than the session, so that its command is not run.
+    for more, result in ([], "status 0"), (["--set", "limits.pids=99"], "error"):
+        answers(project, messages(call("bash", command="echo s3cr3t")), *options, *more)
+        entry = json.loads(log(project)[-1])
+        assert (entry["tool"], entry["command"], entry["result"]) == ("bash", "echo <TOKEN>", result)
+    assert project.coop("rm", "agent").status == 0

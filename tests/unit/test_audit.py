@@ -87,6 +87,25 @@ def test_it_is_bounded(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert numbers == list(range(numbers[0], 500)) and len(numbers) > 50
 
 
+def test_a_line_that_was_cut(place: str) -> None:
+    """When the disk was full in the middle of a line, the next one is whole all the same."""
+    log = audit.Audit(place)
+    add(log, command="one")
+    with open(place, "ab") as file:
+        file.write(b'{"time": "2026')
+    add(log, command="two")
+    add(log, command="three")
+    assert [entry["command"] for entry in audit.read(place)] == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("text", ["", "é\u2028\U0001f600", "\udcff\x00\x7f\x1b", '"\\\\"', "a b'c"])
+def test_every_text_is_json(place: str, text: str) -> None:
+    """What is written without the library is what that reads."""
+    add(audit.Audit(place), command=text, duration=0.001)
+    (entry,) = audit.read(place)
+    assert (entry["command"], entry["duration"], entry["user"]) == (text, 0.001, None)
+
+
 def test_many_writers(place: str) -> None:
     """Processes that write and rotate at once lose nothing and mix no lines."""
     script = (
