@@ -119,5 +119,5 @@ def test_only_tls_to_its_port(proxied: Project, secure: Secure, lab: Lab) -> Non
     )
     assert answer.startswith(b"HTTP/1.1 403 ") and b"only TLS passes" in answer
     assert reached(lab, since) == []
-    (entry,) = json.loads(proxied.coop("log", "--json").out)
+    (entry,) = json.loads(proxied.coop("log", "--denied", "--json").out)
     assert (entry["host"], entry["port"]) == (SITE, 443)

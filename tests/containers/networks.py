@@ -87,7 +87,7 @@ def proxied(where: Backend) -> Verdicts:
             if result.status == 125 and "network.mode" in result.err:
                 return dict.fromkeys(PROXIED, "refused")
             told = "another.example:443 is blocked" in result.err
-            entries = json.loads(project.coop("log", "--json").out or "[]")
+            entries = json.loads(project.coop("log", "--denied", "--json").out or "[]")
         logged = any((entry["host"], entry["port"]) == ("another.example", 443) for entry in entries)
         found = json.loads(result.out) if result.status == 0 else {"proxy to a listed host": str(result)}
         return {

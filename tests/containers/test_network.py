@@ -98,7 +98,7 @@ def test_blocked(on_host: Project, lab: Lab) -> None:
     assert result.status == 7 and "www.example.org:80 is blocked by network.allow" in result.out, result
     assert "coop: www.example.org:80 is blocked by network.allow" in result.err
     assert lab.connections()[before:] == []
-    logged = json.loads(on_host.coop("log", "--json").out)
+    logged = json.loads(on_host.coop("log", "--denied", "--json").out)
     assert [(entry["host"], entry["port"]) for entry in logged] == [("www.example.org", 80)]
     allow(on_host)
     assert f"{SITE}:80 is blocked" in on_host.shell(f"curl {QUIET} http://{SITE}/").out

@@ -49,7 +49,7 @@ def test_proxy(served: EngineSessions, on_host: Project, lab: Lab) -> None:
     )
     assert done.status != 0 and "reached" not in done.out
     assert lab.connections()[reached:] == []
-    logged = json.loads(on_host.coop("log", "--json").out)
+    logged = json.loads(on_host.coop("log", "--denied", "--json").out)
     assert [(entry["host"], entry["port"]) for entry in logged] == [("www.example.org", 80)]
     served_by = [pid for pid in descendants(served.keeper()) if title(pid) == "coop: network"]
     assert len(served_by) == 2  # the attendant and the proxy

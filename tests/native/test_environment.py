@@ -95,7 +95,8 @@ def test_secret_is_not_stored(project: Project) -> None:
         assert project.output("echo $TOKEN", environment={"HOST_TOKEN": secret}) == secret
     files = [path for path in project.home.rglob("*") if path.is_file()]
     session = session_id(str(project.directory), None)
-    assert sorted(path.parent.name for path in files) == sorted(["approvals", "plans", session, "running"])
+    places = ["approvals", "audit", "plans", session, "running"]
+    assert sorted(path.parent.name for path in files) == sorted(places)
     assert not [path for path in files if secret.encode() in path.read_bytes()]
 
 

@@ -120,7 +120,8 @@ def test_missing(project: Project) -> None:
     ):
         assert name in result.err
     assert not (project.home / "no").exists() and not (project.home / "neither").exists()
-    ours = {".cache", "coop", "plans", "running", "starting", ".local", "share", "sessions"}
+    ours = {".cache", "coop", "plans", "running", "starting", ".local", "share", "sessions", "audit"}
+    ours |= {path.name for path in project.home.glob(".local/state/coop/audit/*")}
     ours |= {path.name for path in project.home.glob(".local/share/coop/sessions/**/*")}
     ours |= {path.name for path in project.home.glob(".local/share/coop/sessions/*")}
     ours |= {path.name for path in project.home.glob(".cache/coop/plans/*")}

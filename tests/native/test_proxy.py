@@ -116,18 +116,22 @@ def test_blocked(proxied: Project, lab: Lab) -> None:
         assert f"coop: www.example.org:{port} is blocked by network.allow" in result.err
     assert "403" in result.err and "(2)" in result.err
     assert lab.connections()[before:] == []
-    logged = json.loads(proxied.coop("log", "--json").out)
+    logged = json.loads(proxied.coop("log", "--denied", "--json").out)
     assert [(entry["host"], entry["port"]) for entry in logged] == [
         ("www.example.org", 80),
         ("www.example.org", 443),
         ("www.example.org", 81),
     ]
     assert all(entry["time"].endswith("Z") for entry in logged)
-    for options in (("--last", "1"), ("--port", "81"), ("--host", "*.EXAMPLE.org", "--port", "81")):
+    for options in (
+        ("--denied", "--last", "1"),
+        ("--port", "81"),
+        ("--host", "*.EXAMPLE.org", "--port", "81"),
+    ):
         lines = proxied.coop("log", *options).out.splitlines()
         assert len(lines) == 1 and "www.example.org:81 is blocked" in lines[0]
     assert proxied.coop("log", "--host", "four.*").out == "nothing was blocked\n"
-    assert len(proxied.coop("log", "--since", "1h").out.splitlines()) == 3
+    assert len(proxied.coop("log", "--denied", "--since", "1h").out.splitlines()) == 3
 
 
 def test_what_a_model_reads(proxied: Project) -> None:
@@ -205,7 +209,7 @@ def test_refused_requests_are_logged(proxied: Project) -> None:
     result = proxied.shell(
         f"curl {QUIET} {chunks} http://{SITE}/; curl {QUIET} --proxytunnel {chunks} http://{SITE}/; true"
     )
-    logged = json.loads(proxied.coop("log", "--json").out)
+    logged = json.loads(proxied.coop("log", "--denied", "--json").out)
     assert [(entry["host"], entry["port"]) for entry in logged] == [("", 0), (SITE, 80)]
     for entry in logged:
         assert "refused: send a Content-Length" in entry["text"] and entry["text"] in result.err
