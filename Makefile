@@ -36,7 +36,7 @@ kernel: setup setup-system ## the tests that run real sandboxes
 	$(PYTEST) -n 6 --dist loadgroup tests/native tests/attacks
 
 containers: setup setup-system ## the tests that run real container engines, on sockets and stores of their own
-	$(PYTEST) -n 4 --dist loadgroup tests/containers
+	$(PYTEST) -n 3 --dist loadgroup tests/containers
 
 conformance: setup ## print what each back end does with the same probes
 	@$(PYTHON_IN) scripts/conformance.py
