@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections import deque
 
-from coopfile.engines.processes import descendants, started
+from coopfile.engines.processes import descendants, is_at_work, started
 from coopfile.engines.timeouts import CLEANS_UP, QUICK
 from coopfile.errors import CoopError
 from coopfile.native.sources import resolve
@@ -58,6 +58,8 @@ _CONFIGURATION = (
 _NOT_THEIRS = ("NOTIFY_SOCKET", "LISTEN_")
 _LINES_KEPT = 100
 _LINE_KEPT = 4000  # bytes
+_LOOKS, _MOMENT = 5, 0.01  # how often, and every how many seconds, what a late call does is looked at
+_LOOK = 0.1  # seconds between such looks
 
 
 def own_environment(environment: Mapping[str, str], writable: Sequence[str]) -> dict[str, str]:
@@ -173,15 +175,23 @@ class Call:
         except OSError as error:
             raise EngineError(f"{argv[0]} cannot be started: {error.strerror}", None, argv) from None
 
-    def answer(self, seconds: float, given: bytes | None = None) -> Answer:
-        """Return what came of it; raises EngineError when it takes longer than ``seconds``."""
-        status, out, said = self.raw(seconds, given)
+    def answer(self, seconds: float, given: bytes | None = None, *, patience: float = 0.0) -> Answer:
+        """Return what came of it; raises EngineError when it takes longer than ``seconds``.
+
+        One that is at work then gets up to ``patience`` seconds more.
+        """
+        status, out, said = self.raw(seconds, given, patience=patience)
         return Answer(status, out.decode("utf-8", "replace"), said.decode("utf-8", "replace"))
 
-    def raw(self, seconds: float, given: bytes | None = None) -> tuple[int, bytes, bytes]:
+    def raw(
+        self, seconds: float, given: bytes | None = None, *, patience: float = 0.0
+    ) -> tuple[int, bytes, bytes]:
         """Return the exit status and both streams as they are; raises as ``answer``."""
         try:
-            out, said = self._process.communicate(given, timeout=seconds)
+            try:
+                out, said = self._process.communicate(given, timeout=seconds)
+            except subprocess.TimeoutExpired:
+                out, said = self._late(patience)
         except subprocess.TimeoutExpired:
             self.abandon()
             raise self._silent(seconds) from None
@@ -189,6 +199,22 @@ class Call:
             self.abandon()
             raise
         return self._process.returncode, out, said
+
+    def _late(self, patience: float) -> tuple[bytes, bytes]:
+        """Return both streams of a call that is late because the machine is slow, not because it hangs."""
+        end = time.monotonic() + patience
+        while time.monotonic() < end and self._is_at_work():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return self._process.communicate(timeout=_LOOK)
+        raise subprocess.TimeoutExpired(self.argv, patience)
+
+    def _is_at_work(self) -> bool:
+        """Tell whether it mostly runs, or waits for a processor or a disk: one that hangs sleeps."""
+        busy = 0
+        for _ in range(_LOOKS):
+            busy += any(map(is_at_work, (self._process.pid, *descendants(self._process.pid))))
+            time.sleep(_MOMENT)
+        return 2 * busy > _LOOKS
 
     def follow(self, seconds: float, show: Callable[[str], None] | None) -> tuple[int, list[str]]:
         """Show each line as it comes; return the exit status and the last lines. Raises as ``answer``.

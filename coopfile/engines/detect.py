@@ -12,7 +12,7 @@ import shutil
 import time
 
 from coopfile.engines.call import Call, EngineError, shown
-from coopfile.engines.timeouts import DETECT, DETECT_ALONE
+from coopfile.engines.timeouts import DETECT, DETECT_ALONE, DETECT_BUSY
 from coopfile.record import Record
 from coopfile.render.facts import Engine
 
@@ -55,8 +55,9 @@ def isolation(runtime: str | None) -> str:
 
 def detect(environment: Mapping[str, str], names: Sequence[str] = NAMES) -> tuple[Found, ...]:
     """Ask engines of this machine, by PATH and the engines' own variables, what they can do."""
-    within = DETECT_ALONE if len(names) == 1 else DETECT
-    deadline = time.monotonic() + within
+    begin = time.monotonic()
+    deadline = begin + (DETECT_ALONE if len(names) == 1 else DETECT)
+    latest = begin + DETECT_BUSY
     calls: dict[str, Call | Found] = {}
     for name in names:
         program = shutil.which(name, path=environment.get("PATH", os.defpath))
@@ -69,7 +70,7 @@ def detect(environment: Mapping[str, str], names: Sequence[str] = NAMES) -> tupl
             calls[name] = Found(name, None, error.message, f"is {program} the {name} command?")
     try:
         return tuple(
-            call if isinstance(call, Found) else _result(name, call, deadline, environment)
+            call if isinstance(call, Found) else _result(name, call, (deadline, latest), environment)
             for name, call in calls.items()
         )
     except BaseException:
@@ -79,9 +80,12 @@ def detect(environment: Mapping[str, str], names: Sequence[str] = NAMES) -> tupl
         raise
 
 
-def _result(name: str, call: Call, deadline: float, environment: Mapping[str, str]) -> Found:
+def _result(name: str, call: Call, deadlines: tuple[float, float], environment: Mapping[str, str]) -> Found:
+    """Return what an engine answers until the first deadline; the other one is for engines at work."""
+    deadline, latest = deadlines
+    now = time.monotonic()
     try:
-        answer = call.answer(max(deadline - time.monotonic(), 0.001))
+        answer = call.answer(max(deadline - now, 0.001), patience=max(latest - max(now, deadline), 0.0))
     except EngineError:
         return Found(name, None, "did not answer in time", f"is it well? try: {call.argv[0]} info")
     if answer.status != 0:

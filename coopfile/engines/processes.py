@@ -35,3 +35,15 @@ def started(pid: int) -> str:
     except OSError:
         return ""
     return "" if len(fields) < 20 or fields[0] in ("Z", "X") else fields[19]
+
+
+def is_at_work(pid: int) -> bool:
+    """Tell whether a thread of a process runs, or waits for a processor or a disk: proc_pid_stat(5)."""
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/stat", encoding="utf-8", errors="replace") as file:
+                if file.read().rpartition(")")[2].split()[0] in ("R", "D"):
+                    return True
+    except (OSError, IndexError):
+        pass
+    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 DETECT = 1.0  # for all that are asked at once
 DETECT_ALONE = 5.0  # for the only one asked
+DETECT_BUSY = 10.0  # for one that is still at work then: it is the machine that is slow
 QUICK = 10.0  # for what needs no work of the engine's but a busy machine
 IMPORT = 60.0
 PULL = 1800.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from coopfile.engines import detect as detection
 from coopfile.engines.call import own_environment
 from coopfile.engines.detect import Found, detect, isolation
 from coopfile.errors import CoopError
@@ -144,6 +146,18 @@ def test_engines_that_hang_cost_one_second_together(install: Install) -> None:
     begin = time.monotonic()
     assert [item.engine for item in detect(environment)] == [None, None]
     assert time.monotonic() - begin < 20
+
+
+def test_an_engine_at_work_is_waited_for(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is late because the machine is slow is found; one that works for ever is given up."""
+    monkeypatch.setattr(detection, "DETECT_BUSY", 4.0)
+    loop = "import time\nend = time.monotonic() + %d\nwhile time.monotonic() < end: pass"
+    working = f"{sys.executable} -c '{loop}'\n"
+    late = infos.program(infos.PODMAN).replace("\n", "\n" + working % 2, 1)
+    endless = infos.program(infos.DOCKER).replace("\n", "\n" + working % 1000, 1)
+    found = {item.name: item for item in detect(install(docker=endless, podman=late))}
+    assert found["docker"].why == "did not answer in time"
+    assert found["podman"].engine is not None
 
 
 @pytest.mark.parametrize(
