@@ -74,7 +74,7 @@ class Audit:
         facts.setdefault("kind", "call")
         entry = ", ".join(f'"{name}": {_json(self._clean(facts.get(name)))}' for name in FIELDS)
         line = f"{{{entry}}}\n".encode("ascii")
-        # When the disk was full, the last line may have no end.
+        # When the disk was full, the last line may have no end. An empty one does not count.
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
             line = b"\n" + line

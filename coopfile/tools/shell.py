@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coopfile.language.diagnostics import visible
 from coopfile.plan.compare import show
+from coopfile.tools.rules import refusals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,8 +16,11 @@ if TYPE_CHECKING:
 _SIGKILL, _SIGSYS = 9, 31
 
 
-def told(result: Result, plan: Plan, *, sandboxed: bool) -> str:
-    """Return a result's output and everything about it that is not as usual, for a model to read."""
+def told(result: Result, plan: Plan, workspace: str | None) -> str:
+    """Return a result's output and everything about it that is not as usual, for a model to read.
+
+    ``workspace`` is the host's directory that the sandbox has as such, None without a sandbox.
+    """
     parts = []
     for name, data, cut in (
         ("stdout", result.text, result.cut_stdout),
@@ -30,19 +34,21 @@ def told(result: Result, plan: Plan, *, sandboxed: bool) -> str:
             parts.append(f"[{name}]")
         if data:
             parts.append(data.rstrip("\n"))
-    parts += [f"[{visible(note)}]" for note in _notes(result, plan, sandboxed)]
+    parts += [f"[{visible(note)}]" for note in _notes(result, plan, workspace)]
     return "\n".join(parts) or "[no output]"
 
 
-def _notes(result: Result, plan: Plan, sandboxed: bool) -> Iterator[str]:
+def _notes(result: Result, plan: Plan, workspace: str | None) -> Iterator[str]:
     if result.timed_out:
         yield f"it was ended after {result.timeout:g} s, with all that it had started"
         yield "have it do less at once, or start it in the background with its output in a file"
     elif result.signal is not None:
-        yield f"ended by signal {result.signal}{_reason(result.signal, plan) if sandboxed else ''}"
+        yield f"ended by signal {result.signal}{'' if workspace is None else _reason(result.signal, plan)}"
     elif result.status:
         yield f"exit status {result.status}"
     yield from result.notes
+    if workspace is not None and result.status:
+        yield from (f"denied: {text}" for text in refusals(plan, result.error_text, workspace))
     # Connections that the sandbox's proxy has blocked meanwhile, of a session that tells of them.
     for denial in dict.fromkeys(denial.text for denial in result.denials):
         yield f"blocked: {denial}"

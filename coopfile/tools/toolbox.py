@@ -13,17 +13,15 @@ from collections.abc import Callable, Iterator, Mapping
 
 from coopfile import audit
 from coopfile.errors import CoopError
-from coopfile.find import home_directory
 from coopfile.language.diagnostics import visible
 from coopfile.launching import prefers_native
 from coopfile.plan.canonical import digest
-from coopfile.plan.explain import Action, explain
 from coopfile.plan.model import Base
 from coopfile.record import Record
 from coopfile.session.backend import Machine, Open
 from coopfile.session.closing import Closing
 from coopfile.session.session import Session
-from coopfile.tools import definitions, files, shell
+from coopfile.tools import definitions, files, rules, shell
 from coopfile.tools.confined import FileError, Tree, without_capabilities
 from coopfile.tools.confirm import Confirmation, Gate, NotConfirmed, permits
 from coopfile.tools.host import ThisMachine
@@ -264,23 +262,8 @@ class Toolbox(Closing):
 
     def _explained(self, error: FileError, verb: str, path: str) -> FileError:
         """Return the same error with the rule that decides, if it is one of the plan's."""
-        inside = self._workspace.rstrip("/") + "/"
-        asked = path[len(inside) :] if path.startswith(inside) else path
-        try:
-            verdict = explain(
-                self.plan,
-                Action(verb, asked),
-                home=os.path.realpath(home_directory(os.environ)),
-                workspace=self._project.root,
-            )
-        except CoopError:
-            return error
-        if verdict.allowed:
-            return error
-        text = (
-            f"{path} may not be {'read' if verb == 'read' else 'written'} ({verdict.key}): {verdict.reason}"
-        )
-        return FileError(text, "that is the sandbox's rule: work without it, or ask its owner", guarded=True)
+        text = rules.refusal(self.plan, verb, path, self._project.root)
+        return error if text is None else FileError(text, rules.WHAT_TO_DO, guarded=True)
 
 
 class _Viewing(Machine):
@@ -325,7 +308,8 @@ class _Call:
     def ran(self, result: Result) -> None:
         """Take what came of a command."""
         toolbox = self._toolbox
-        text = shell.told(result, toolbox.plan, sandboxed=toolbox.sandboxed)
+        root = toolbox._project.root if toolbox.sandboxed else None
+        text = shell.told(result, toolbox.plan, root)
         self._outcome = "timed out" if result.timed_out else f"status {result.status}"
         self.done(ToolResult(text, not result.ok, status=result.status))
 

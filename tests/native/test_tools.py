@@ -132,6 +132,29 @@ tell("bash", "signal:{who}", command="true")
     assert (project.directory / "written").exists() is not less
 
 
+def test_a_failed_command_is_told_the_rules(project: Project, tools: Tools) -> None:
+    """What a command complains of is told with its rule, as a file tool tells it, and nothing else is."""
+    project.coopfile(GUARDS)
+    project.write("release.sh", "release")
+    project.mkdir(".git/hooks")
+    project.write("locked-away", "x", 0o000)
+    result = tools("""
+tell("bash", command="touch release.sh")
+tell("bash", command="cd /workspace; echo x > .git/hooks/pre-commit")
+tell("bash", command="mv /workspace/release.sh elsewhere")
+tell("bash", command="python3 -c 'open(\\"release.sh\\", \\"w\\")'")
+tell("bash", command="touch /usr/here")
+tell("bash", command="cat no-such; echo 'other: Permission denied' >&2; false")
+tell("bash", command="touch release.sh; true")
+""")
+    told = [text for _, _, text in lines(result.out)]
+    for text in told[:4]:
+        (note,) = (line for line in text.splitlines() if line.startswith("[denied: "))
+        assert " may not be written (workspace.protect): " in note, text
+    assert "[denied: /usr/here may not be written (" in told[4], told[4]
+    assert "[denied: " not in told[5] + told[6], told
+
+
 def test_the_owner_is_not_sandboxed(project: Project, tools: Tools) -> None:
     """The owner's commands are the host's; file tools keep to the workspace all the same."""
     project.coopfile(GUARDS)
