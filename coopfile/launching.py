@@ -72,9 +72,9 @@ def prefers_native(plan: Plan) -> bool:
 
 def native_is_impossible() -> bool:
     """Tell whether this machine lacks something that the native back end cannot do without."""
-    from coopfile.native.probe import probe
+    from coopfile.native.probe import lacking
 
-    return any(ability.needed and not ability.present for ability in probe())
+    return lacking() is not None
 
 
 def prepare(

@@ -64,12 +64,12 @@ def _chosen(plan: Plan, where: Place) -> tuple[Choice | None, list[Tried]]:
 
 def _native(tried: Tried, plan: Plan) -> Tried:
     """Return what this machine lacks for namespaces, if it lacks something."""
-    from coopfile.native.probe import probe
+    from coopfile.native.probe import lacking
     from coopfile.native.runner import internet
 
-    for ability in probe():
-        if ability.needed and not ability.present:
-            return Tried(NATIVE, None, f"{ability.name}: {ability.detail}", ability.remedy)
+    ability = lacking()
+    if ability is not None:
+        return Tried(NATIVE, None, f"{ability.name}: {ability.detail}", ability.remedy)
     if plan.network.mode == "veth":
         try:
             internet("network.mode")
@@ -106,12 +106,6 @@ def _is_approved(compiled: Compiled) -> bool:
 
 
 def _is_present(plan: Plan, choice: Choice, compiled: Compiled, where: Place) -> bool:
-    nothing = dict.fromkeys(plan.packages._fields, ())
-    alone = plan.replace(
-        packages=plan.packages.replace(**nothing),
-        setup=plan.setup.replace(run=()),
-        agent=plan.agent.replace(install=None),
-    )
     try:
         if choice.engine is None:
             from coopfile.rootfs import base
@@ -120,9 +114,9 @@ def _is_present(plan: Plan, choice: Choice, compiled: Compiled, where: Place) ->
                 os.close(descriptor)
             return True
         from coopfile.engines.images import exists
-        from coopfile.render.images import reference
+        from coopfile.render.images import on_engine
 
-        return exists(choice.engine, reference(alone, ()), where.environment)
+        return exists(choice.engine, str(on_engine(plan).base.image), where.environment)
     except CoopError:
         return False
 

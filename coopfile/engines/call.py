@@ -188,10 +188,7 @@ class Call:
     ) -> tuple[int, bytes, bytes]:
         """Return the exit status and both streams as they are; raises as ``answer``."""
         try:
-            try:
-                out, said = self._process.communicate(given, timeout=seconds)
-            except subprocess.TimeoutExpired:
-                out, said = self._late(patience)
+            out, said = self._communicate(given, seconds, patience)
         except subprocess.TimeoutExpired:
             self.abandon()
             raise self._silent(seconds) from None
@@ -200,13 +197,16 @@ class Call:
             raise
         return self._process.returncode, out, said
 
-    def _late(self, patience: float) -> tuple[bytes, bytes]:
-        """Return both streams of a call that is late because the machine is slow, not because it hangs."""
-        end = time.monotonic() + patience
-        while time.monotonic() < end and self._is_at_work():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return self._process.communicate(timeout=_LOOK)
-        raise subprocess.TimeoutExpired(self.argv, patience)
+    def _communicate(self, given: bytes | None, seconds: float, patience: float) -> tuple[bytes, bytes]:
+        """Return both streams; patience is for a call that is late because the machine is slow, and works."""
+        latest = time.monotonic() + seconds + patience
+        while True:
+            try:
+                return self._process.communicate(given, timeout=seconds)
+            except subprocess.TimeoutExpired:
+                if time.monotonic() >= latest or not self._is_at_work():
+                    raise
+                given, seconds = None, _LOOK
 
     def _is_at_work(self) -> bool:
         """Tell whether it mostly runs, or waits for a processor or a disk: one that hangs sleeps."""

@@ -251,10 +251,9 @@ def is_plain(data: dict[str, Any]) -> bool:
 
 
 def _are_settings(table: object) -> bool:
-    sections = _sections()
     return isinstance(table, dict) and all(
-        key in sections
-        and (sections[key] is None or (isinstance(value, dict) and sections[key].issuperset(value)))
+        (key,) in _VALUES
+        or (key in _SECTIONS and isinstance(value, dict) and all((key, inner) in _VALUES for inner in value))
         for key, value in table.items()
     )
 
@@ -268,19 +267,6 @@ def _is_user(table: object) -> bool:
     )
 
 
-@cache
-def _sections() -> dict[str, Any]:
-    """Return the keys of each section; None for what is a setting itself."""
-    sections: dict[str, Any] = {}
-    for setting in SETTINGS:
-        section, _, key = setting.key.partition(".")
-        if key:
-            sections.setdefault(section, set()).add(key)
-        else:
-            sections[section] = None
-    return sections
-
-
 class _Version(ValueType):
     """The version of the language."""
 
@@ -292,6 +278,7 @@ class _Version(ValueType):
 
 
 _VALUES = frozenset(tuple(setting.key.split(".")) for setting in SETTINGS)
+_SECTIONS = frozenset(path[0] for path in _VALUES if len(path) == 2)
 _USER_VALUES = (("name",), ("trust",), ("match",))
 
 

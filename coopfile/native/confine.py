@@ -7,17 +7,15 @@ memory it writes to.
 from __future__ import annotations
 
 import os
-from os import close, read, set_blocking
+from os import read, set_blocking
 
 from coopfile.native import report, signals, syscalls
-from coopfile.native.syscalls import call
 
 FAILED = 125
 # While a root file system is built. CAP_DAC_OVERRIDE: images have directories that nobody may write,
 # root's capabilities aside. CAP_SYS_CHROOT: apk runs the scripts of packages in a chroot. Both count in
 # the sandbox's user namespace only, for files that are the caller's own, of which it sees its own.
 BUILD_CAPABILITIES = 1 << 1 | 1 << 18
-_RESTRICT_SELF = 446
 _LOST = "{} was replaced on the host meanwhile, and the sandbox could write it from then on: look at it"
 
 
@@ -56,8 +54,7 @@ class Lock:
         self._capabilities.drop()
         self._privileges.make()
         if rules is not None:
-            call("landlock_restrict_self", _RESTRICT_SELF, rules, 0)
-            close(rules)
+            syscalls.restrict_self(rules)
         self._filter.install()
 
 

@@ -14,7 +14,7 @@ from _struct import pack
 
 from coopfile.native import syscalls
 
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_CREATE_RULESET, _ADD_RULE = 444, 445
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
@@ -101,5 +101,4 @@ class Fence:
 
     def enforce(self) -> None:
         """Restrict this process and all that come of it. no_new_privs must be set."""
-        syscalls.call("landlock_restrict_self", _RESTRICT_SELF, self.descriptor, 0)
-        os.close(self.descriptor)
+        syscalls.restrict_self(self.descriptor)

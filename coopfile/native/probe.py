@@ -36,6 +36,11 @@ def probe() -> tuple[Ability, ...]:
     )
 
 
+def lacking() -> Ability | None:
+    """Return the first ability that this machine lacks and sandboxes cannot do without, None if none is."""
+    return next((ability for ability in probe() if ability.needed and not ability.present), None)
+
+
 def _kernel() -> Ability:
     release = os.uname().release
     numbers = release.split("-")[0].split(".")

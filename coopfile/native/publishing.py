@@ -13,13 +13,7 @@ import errno
 import os
 import select
 from _socket import (
-    AF_INET,
-    AF_INET6,
-    IPPROTO_IPV6,
-    IPV6_V6ONLY,
     SCM_RIGHTS,
-    SO_REUSEADDR,
-    SOCK_STREAM,
     SOL_SOCKET,
     socket,
     socketpair,
@@ -28,6 +22,7 @@ from _struct import pack
 
 from coopfile.errors import CoopError, SettingError
 from coopfile.native import beside, signals, syscalls
+from coopfile.proxy.listening import listening
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -74,7 +69,7 @@ def listen(ports: Sequence[PublishedPort]) -> tuple[Listener, ...]:
     try:
         for number, port in enumerate(ports):
             try:
-                made.append(Listener(_listening(port.address, port.host), port.sandbox))
+                made.append(Listener(listening(port.address, port.host, _BACKLOG), port.sandbox))
             except OSError as error:
                 raise _explained(error, port, number) from None
     except BaseException:
@@ -82,21 +77,6 @@ def listen(ports: Sequence[PublishedPort]) -> tuple[Listener, ...]:
             listener.socket.close()
         raise
     return tuple(made)
-
-
-def _listening(address: str, port: int) -> socket:
-    made = socket(AF_INET6 if ":" in address else AF_INET, SOCK_STREAM)
-    try:
-        # What was connected before, and is about to be forgotten, does not keep the port.
-        made.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
-        if ":" in address:
-            made.setsockopt(IPPROTO_IPV6, IPV6_V6ONLY, 1)
-        made.bind((address, port))
-        made.listen(_BACKLOG)
-    except BaseException:
-        made.close()
-        raise
-    return made
 
 
 def _explained(error: OSError, port: PublishedPort, number: int) -> SettingError:

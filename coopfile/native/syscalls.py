@@ -111,6 +111,7 @@ _NUMBERS = {
 }
 _MOST_DESCRIPTORS = 1 << 31
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
+_RESTRICT_SELF = 446
 _OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _OPENAT2, _MOUNT_SETATTR = 428, 429, 436, 437, 442
 
 
@@ -379,6 +380,15 @@ def signal_descriptor(numbers: Iterable[int]) -> int:
     """Return a descriptor that these signals, which are blocked, are read from: signalfd(2)."""
     mask = sum(1 << number - 1 for number in numbers).to_bytes(128, "little")  # libc's sigset_t
     return _libc_call("signalfd", -1, mask, os.O_CLOEXEC | os.O_NONBLOCK)
+
+
+def restrict_self(rules: int) -> None:
+    """Hold this process, and all that come of it, to rules of Landlock's; closes their descriptor.
+
+    no_new_privs must be set: landlock_restrict_self(2).
+    """
+    call("landlock_restrict_self", _RESTRICT_SELF, rules, 0)
+    os.close(rules)
 
 
 class Filter:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import errno
-from _socket import AF_INET, AF_INET6, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, socket
 
 from coopfile.errors import CoopError
+from coopfile.proxy.listening import listening
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _socket import socket
 
 _BACKLOG = 128
 _TRIES = 16  # ports, until one is free on both loopback addresses
@@ -19,10 +23,10 @@ def listeners(port: int) -> list[socket]:
     Raises CoopError.
     """
     for _ in range(_TRIES):
-        first = _listener(AF_INET, "127.0.0.1", port)
+        first = _listener("127.0.0.1", port)
         found = int(first.getsockname()[1])
         try:
-            return [first, _listener(AF_INET6, "::1", found)]
+            return [first, _listener("::1", found)]
         except CoopError as error:
             cause = error.__cause__
             if isinstance(cause, OSError) and cause.errno in _NO_IPV6:
@@ -33,17 +37,9 @@ def listeners(port: int) -> list[socket]:
     raise CoopError("no port is free on both 127.0.0.1 and ::1", "coop proxy --port PORT")
 
 
-def _listener(family: int, address: str, port: int) -> socket:
+def _listener(address: str, port: int) -> socket:
     try:
-        made = socket(family, SOCK_STREAM)
-        try:
-            made.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
-            made.bind((address, port))
-            made.listen(_BACKLOG)
-        except BaseException:
-            made.close()
-            raise
+        return listening(address, port, _BACKLOG)
     except OSError as error:
         text = f"cannot listen on port {port} of {address}: {error.strerror}"
         raise CoopError(text, "coop proxy takes any free port without --port") from error
-    return made

@@ -50,7 +50,7 @@ def connected(state: str) -> _socket.socket:
         if connection is not None:
             return connection
         os.makedirs(directory, mode=0o700, exist_ok=True)
-        with _locked(directory):
+        with locked(directory):
             if not _answers(directory, name):
                 _start(directory, name)
     raise CoopError("the process that makes sessions does not answer", f"does one hang? {directory}")
@@ -95,7 +95,8 @@ def _name() -> str:
 
 
 @contextmanager
-def _locked(directory: str) -> Iterator[None]:
+def locked(directory: str) -> Iterator[None]:
+    """Let nobody else start a helper, or end as one, meanwhile. Raises CoopError."""
     flags = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(f"{directory}/{_LOCK}", flags, 0o600)
     try:
@@ -141,10 +142,3 @@ def _start(directory: str, name: str) -> None:
         os.waitpid(started, 0)  # it has forked: nobody's child has to be waited for later
     except ChildProcessError:
         pass  # a library's user who waits for every child
-
-
-@contextmanager
-def ending(directory: str) -> Iterator[None]:
-    """Let nobody start a helper meanwhile: this one is about to end. Raises CoopError."""
-    with _locked(directory):
-        yield

@@ -46,7 +46,7 @@ def main(descriptor: int, directory: str, name: str) -> None:
     while True:
         connection = _next(listener, _IDLE)
         if connection is None:
-            with helper.ending(directory):
+            with helper.locked(directory):
                 connection = _next(listener, 0)
                 if connection is None:
                     os.unlink(f"{directory}/{name}")
