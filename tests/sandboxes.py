@@ -369,7 +369,9 @@ def cgroup_directories() -> set[str]:
     """Return every control group of coop's making on this machine."""
     found: set[str] = set()
     for directory, names, _ in os.walk("/sys/fs/cgroup"):
-        found.update(os.path.join(directory, name) for name in names if re.fullmatch(r"coop-\d+", name))
+        found.update(
+            os.path.join(directory, name) for name in names if re.fullmatch(r"coop-\d+(-\d+)?", name)
+        )
     return found
 
 

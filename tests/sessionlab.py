@@ -332,6 +332,7 @@ class Sessions:
         self._directories: dict[str, Path] = {}
         self._known: set[int] = set()
         self._helpers: set[int] = set()
+        self._monitors: set[int] = set()
         self._tree: dict[str, tuple[Any, ...]] | None = None
         self._mounts = mounts()
         self._cgroups = cgroup_directories()
@@ -360,20 +361,18 @@ class Sessions:
         """Return the directory of a session that has been opened."""
         return self._directories[name]
 
-    def monitor(self, name: str = "default") -> int:
-        """Return the number of the process that keeps a session."""
+    def first(self, name: str = "default") -> int:
+        """Return the number of a session's PID 1, as the host counts."""
         # The kernel's list of locks is read in pieces, and may miss one while it changes.
         found = wait_until(lambda: keeper(self.directory(name)), 2)
         assert found, "the session does not run"
         return int(found)
 
-    def first(self, name: str = "default") -> int:
-        """Return the number of a session's PID 1, as the host counts."""
-        monitor = self.monitor(name)
-        own = _numbering(monitor)
-        found = [pid for pid in children(monitor) if _numbering(pid) not in (None, own)]
-        assert found, "the session is ending"
-        return found[0]
+    def monitor(self, name: str = "default") -> int:
+        """Return the number of the process that keeps a session, perhaps with others."""
+        parent = int(_stat(self.first(name))[1])
+        assert parent, "the session is ending"
+        return parent
 
     def supervisors(self, name: str = "default") -> list[int]:
         """Return the numbers of those of PID 1's children that are coop's own."""
@@ -385,19 +384,17 @@ class Sessions:
 
     def processes(self, name: str = "default") -> list[int]:
         """Return the numbers of all processes of a session; ``left`` looks for them from then on."""
-        monitor = self.monitor(name)
-        found = [monitor, *descendants(monitor)]
+        found = _of_session(self.directory(name))
         self._known.update(found)
         return found
 
     def note(self, name: str, directory: str) -> None:
         """Know a session that has just been opened, and its processes."""
         self._directories[name] = self.data / "sessions" / Path(directory).name
-        monitor = keeper(self._directories[name])
-        if monitor is None:
-            return  # it has ended already
-        self._known.update((monitor, *descendants(monitor)))
+        self._known.update(_of_session(self._directories[name]))
         with contextlib.suppress(OSError, IndexError, ValueError):
+            monitor = int(_stat(keeper(self._directories[name]) or 0)[1])
+            self._monitors.add(monitor)
             parent = int(_stat(monitor)[1])
             if b"helper" in Path(f"/proc/{parent}/cmdline").read_bytes():
                 self._helpers.add(parent)
@@ -428,7 +425,7 @@ class Sessions:
         if mounts() != self._mounts:
             found.append(("mounts", sorted(set(mounts().split("\n")) ^ set(self._mounts.split("\n")))))
         groups = abandoned_cgroups(self._cgroups)  # of others, who are killed by tests at the same time, too
-        known = {str(pid) for pid in self._known}
+        known = {str(pid) for pid in self._monitors}
         return found + [("cgroup", path) for path in groups if path.rpartition("-")[2] in known]
 
     def close(self) -> None:
@@ -438,13 +435,15 @@ class Sessions:
         kill(*self.helpers())
         sessions = self.data / "sessions"
         for path in sessions.glob("*/alive") if sessions.is_dir() else ():
-            monitor = keeper(path.parent)
-            if monitor is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(monitor, signal.SIGTERM)
-                if not wait_gone([monitor], 5):
-                    kill(*descendants(monitor), monitor)
-                    wait_gone([monitor])
+            first = keeper(path.parent)
+            if first is not None:
+                self._monitors.add(int(_stat(first)[1] or first))
+        for monitor in alive(sorted(self._monitors)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(monitor, signal.SIGTERM)
+            if not wait_gone([monitor], 5):
+                kill(*descendants(monitor), monitor)
+                wait_gone([monitor])
         kill(*alive(sorted(self._known)))
 
 
@@ -469,8 +468,25 @@ def holder(path: Path) -> int | None:
     return None
 
 
+def _of_session(directory: Path) -> list[int]:
+    """Return the numbers of the processes of one session: PID 1, what is below, and what stays beside it."""
+    first = keeper(directory)
+    if first is None:
+        return []
+    monitor = int(_stat(first)[1] or 0)
+    beside = [pid for pid in children(monitor) if _title(pid) == f"coop: session {directory.name}"]
+    return [first, *descendants(first), *(pid for item in beside for pid in (item, *descendants(item)))]
+
+
+def _title(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").rstrip("\0")
+    except OSError:
+        return ""
+
+
 def keeper(directory: Path) -> int | None:
-    """Return the number of the process that keeps a session that lives: the one who locks may be another."""
+    """Return the number of the process with whose end a session that lives ends."""
     path = directory / "alive"
     try:
         told = path.read_text().split() if path.is_file() and holder(path) else []  # tests put pipes there

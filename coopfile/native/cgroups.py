@@ -178,15 +178,16 @@ class Group:
         self._lent.clear()
         return found
 
-    def create(self, hierarchies: tuple[Hierarchy, ...], limits: Limits, owner: int) -> None:
+    def create(self, hierarchies: tuple[Hierarchy, ...], limits: Limits, name: str) -> None:
         """Make the directories and set the limits; on an error ``remove`` still works.
 
-        ``owner`` is the process that the groups are named after: when it is gone, they are anybody's to
-        remove. A controller whose limit cannot be set is not in ``controllers`` afterwards.
+        ``name`` is numbers with a hyphen between them. The last is that of the process that sees to the
+        groups: when it is gone, they are anybody's to remove. A controller whose limit cannot be set is
+        not in ``controllers`` afterwards.
         """
         for hierarchy in hierarchies:
             _sweep(hierarchy.directory)
-            directory = _directory(hierarchy, owner)
+            directory = _directory(hierarchy, name)
             try:
                 os.mkdir(directory)
             except OSError:
@@ -263,18 +264,18 @@ def open_own(hierarchies: tuple[Hierarchy, ...]) -> list[int]:
     return [os.open(hierarchy.directory, flags) for hierarchy in hierarchies if hierarchy.version == 1]
 
 
-def enter(directories: list[int], monitor: int) -> None:
-    """Move the calling thread, the only one of its process, into the monitor's v1 groups."""
+def enter(directories: list[int], name: str) -> None:
+    """Move the calling thread, the only one of its process, into the v1 groups of a name."""
     for directory in directories:
-        join(os.open(f"{_PREFIX}{monitor}/tasks", os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory))
+        join(os.open(f"{_PREFIX}{name}/tasks", os.O_WRONLY | os.O_CLOEXEC, dir_fd=directory))
         os.close(directory)
 
 
-def open_tasks(hierarchies: tuple[Hierarchy, ...], monitor: int) -> list[int]:
-    """Open what another process takes to ``join`` the monitor's v1 groups."""
+def open_tasks(hierarchies: tuple[Hierarchy, ...], name: str) -> list[int]:
+    """Open what another process takes to ``join`` the v1 groups of a name."""
     flags = os.O_WRONLY | os.O_CLOEXEC
     return [
-        os.open(f"{_directory(hierarchy, monitor)}/tasks", flags)
+        os.open(f"{_directory(hierarchy, name)}/tasks", flags)
         for hierarchy in hierarchies
         if hierarchy.version == 1
     ]
@@ -286,8 +287,8 @@ def join(tasks: int) -> None:
     os.close(tasks)
 
 
-def _directory(hierarchy: Hierarchy, monitor: int) -> str:
-    return f"{hierarchy.directory}/{_PREFIX}{monitor}"
+def _directory(hierarchy: Hierarchy, name: str) -> str:
+    return f"{hierarchy.directory}/{_PREFIX}{name}"
 
 
 def _sweep(directory: str) -> None:
@@ -296,9 +297,15 @@ def _sweep(directory: str) -> None:
         names = os.listdir(directory)
     except OSError:
         return
+    lives: dict[str, bool] = {}  # one monitor may have many
     for name in names:
-        owner = name[len(_PREFIX) :]
-        if name.startswith(_PREFIX) and owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+        numbers = name[len(_PREFIX) :].split("-")
+        if not (name.startswith(_PREFIX) and all(number.isdigit() for number in numbers)):
+            continue
+        owner = numbers[-1]
+        if owner not in lives:
+            lives[owner] = os.path.exists(f"/proc/{owner}")
+        if not lives[owner]:
             try:
                 os.rmdir(f"{directory}/{name}")
             except OSError:

@@ -27,6 +27,11 @@ def pass_gate(gate: int) -> None:
     if read(gate, 1) == b"":
         os._exit(FAILED)
     set_blocking(gate, False)
+    look_back(gate)
+
+
+def look_back(gate: int) -> None:
+    """End if the monitor died after it had opened the gate."""
     try:
         read(gate, 1)
     except BlockingIOError:
@@ -65,27 +70,34 @@ def limit_resources(rlimits: tuple[tuple[int, int], ...], pid: int = 0) -> None:
 
 
 class Table:
-    """The table of this process's mounts, as it is before the first command.
+    """The table of PID 1's mounts, as it is before the first command.
 
-    Nobody inside can change it; a mount is gone when the host replaced what it guarded.
+    Nobody inside can change it; a mount is gone when the host replaced what it guarded. ``file`` is the
+    kernel's, ``before`` what it held.
     """
 
-    def __init__(self) -> None:
-        self._file = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
-        self._before = syscalls.read_all(self._file)
+    def __init__(self, file: int, before: bytes) -> None:
+        self.file = file
+        self.before = before
+
+    @classmethod
+    def taken(cls, path: str) -> Table:
+        """Take what is in the table now. Raises OSError."""
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return cls(file, syscalls.read_all(file))
 
     def close(self) -> None:
         """Let go of it."""
-        os.close(self._file)
+        os.close(self.file)
 
     def tell_lost(self, report_to: int) -> None:
         """Tell of guards that are gone since then. The command may have taken our means to look (prlimit)."""
         try:
-            os.lseek(self._file, 0, os.SEEK_SET)
-            after = syscalls.read_all(self._file)
-            if after == self._before:
+            os.lseek(self.file, 0, os.SEEK_SET)
+            after = syscalls.read_all(self.file)
+            if after == self.before:
                 return
-            lost = [_LOST.format(path) for _, path in sorted(_mounts(self._before) - _mounts(after))]
+            lost = [_LOST.format(path) for _, path in sorted(_mounts(self.before) - _mounts(after))]
         except (OSError, MemoryError):
             lost = ["coop could not tell whether the host replaced a protected file meanwhile"]
         for text in lost:

@@ -93,7 +93,7 @@ def _run(start: Start) -> int:
     Lock(seccomp.build(syscalls.MACHINE, building=start.building), start.building).close(rules)
     channel = () if start.terminal is None else (start.terminal.channel,)
     syscalls.close_but((0, 1, 2, start.report, start.ended, *channel))
-    table = Table()
+    table = Table.taken("/proc/self/mountinfo")
     limit_resources(start.enforcement.rlimits)
     if not start.building:
         os.umask(callers_umask)
@@ -115,7 +115,7 @@ def open_workspace(path: str) -> int:
 
 def _pass_gate(start: Start, groups: list[int]) -> None:
     pass_gate(start.gate)
-    enter(groups, start.monitor)
+    enter(groups, str(start.monitor))
 
 
 def fence(allowed: Sequence[tuple[str, bool]], abi: int) -> landlock.Fence:

@@ -162,7 +162,7 @@ def _start(
     os.close(end)
     signals.announce(ended)
     try:
-        hold(group, placeholders, order.launch, order.layout, order.enforcement, os.getpid())
+        hold(group, placeholders, order.launch, order.layout, order.enforcement, str(os.getpid()))
         group.admit(pid)
         os.write(opener, b"1")
     except BaseException:
@@ -178,10 +178,10 @@ def hold(
     launch: Launch,
     layout: Layout,
     enforcement: Enforcement,
-    owner: int,
+    name: str,
 ) -> None:
-    """Make the control groups and hold the places of the guards; ``owner`` is the monitor's number."""
-    group.create(enforcement.hierarchies, launch.limits, owner)
+    """Make the control groups, of a name as ``Group.create`` takes it, and hold the places of the guards."""
+    group.create(enforcement.hierarchies, launch.limits, name)
     enforcement.check(group.controllers)
     for directory, paths in layout.held:
         root = open_real(directory)

@@ -28,6 +28,7 @@ _SHORT = "this user, or the machine, has too many processes, or too little memor
 _END = "\x1e"
 END = _END.encode()
 _MOST = 1500  # bytes
+NOW_READY = READY.encode() + b"\0\0" + END  # the message, made once: who sends it writes to little memory
 
 
 class Message(Record):

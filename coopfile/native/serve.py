@@ -15,7 +15,7 @@ import time
 from os import chroot, close, dup2, fchdir, umask, write
 
 from coopfile.native import namespaces, report, signals, syscalls, wire
-from coopfile.native.confine import FAILED, Lock, Table, end_all, pass_gate
+from coopfile.native.confine import FAILED, Lock, Table, end_all, look_back, pass_gate
 from coopfile.native.namespaces import processes
 from coopfile.native.syscalls import close_but
 from coopfile.native.wire import receive, send
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 
 _MOST = 64  # descriptors that come from the maker
-_ready: tuple[dict[bool, syscalls.Calls], syscalls.Calls, Lock] | None = None  # what ``prepare`` has made
-_MADE = ("made",)
+# What ``prepare`` has made.
+_ready: tuple[dict[bool, syscalls.Calls], syscalls.Calls, syscalls.Calls, Lock] | None = None
+MADE = "made"  # what the maker is told with a mount of the processes
 RAN, END = 76, 77  # exit statuses of supervisors: a command ran; PID 1 is asked to end the session
 _LOST = (
     "a command ended or stopped what supervised it, or the kernel did for want of memory: "
@@ -47,27 +48,23 @@ def prepare() -> None:
     global _ready
     if not syscalls.supported_machine():
         return  # who asks is told before
-    death = ("prctl", None, (syscalls.PR_SET_PDEATHSIG, signals.SIGKILL))
     begin = {
-        own: syscalls.Calls([death, ("unshare", None, (namespaces.others(network=own),))])
-        for own in (False, True)
+        own: syscalls.Calls([("unshare", None, (namespaces.others(network=own),))]) for own in (False, True)
     }
+    death = syscalls.Calls([("prctl", None, (syscalls.PR_SET_PDEATHSIG, signals.SIGKILL))])
     keyring = syscalls.Calls([syscalls.joining_keyring()])
-    _ready = begin, keyring, Lock(seccomp.build(syscalls.MACHINE))
+    _ready = begin, death, keyring, Lock(seccomp.build(syscalls.MACHINE))
 
 
-def main(
-    maker: _socket.socket, reported: int, mask: set[int], own_network: bool, gate: int, ended: int
-) -> NoReturn:
+def main(maker: _socket.socket, reported: int, mask: set[int], own_network: bool, gate: int) -> NoReturn:
     """Be PID 1; never returns. What ``maker`` leads to makes the sandbox.
 
     ``mask`` is for its commands. ``gate`` is a pipe whose other end only the monitor has: it writes a
-    byte when it sees to all that has to be undone, and closes it by dying. Into ``ended`` goes a byte
-    when this is the last process.
+    byte when this is its child and it sees to all that has to be undone, and closes it by dying.
     """
     status = FAILED
     try:
-        status = _run(maker, reported, mask, own_network, gate, ended)
+        status = _run(maker, reported, mask, own_network, gate)
     except wire.Broken:
         pass  # the maker has told why it ended
     except BaseException as error:
@@ -80,40 +77,46 @@ def told(
     umask: int,
     ttl: float | None,
     inside: bytes,
+    table: Table,
     always: tuple[int, int, int, int],
-    perhaps: tuple[int | None, int | None, int | None],
+    perhaps: tuple[int | None, ...],
     groups: Sequence[int],
 ) -> tuple[tuple[Any, ...], tuple[int, ...]]:
     """Return the message, and its descriptors, that tells PID 1 that its sandbox is made.
 
     ``umask`` is the caller's; ``ttl`` is how many seconds the session lasts without a request;
-    ``inside`` is ``supervise.Inside``, packed. ``always`` are the root, the workspace's directory, the
-    socket for requests, and the file for what there is to tell at the end.
+    ``inside`` is ``supervise.Inside``, packed. ``table`` is that of PID 1's mounts. ``always`` are the
+    root, the workspace's directory, the socket for requests, and the file for what there is to tell at
+    the end.
     ``perhaps`` are Landlock's rules; the lease, a pipe to read from: when nobody can write to it any
     more, the session ends; and the directory that takes the root's changes. ``groups`` are files of
     control groups to join.
     """
+    before = syscalls.memory_file(table.before)  # nobody needs it before the end
+    perhaps = (before, *perhaps)
     there = tuple(item for item in perhaps if item is not None)
-    message = (umask, ttl, inside, *(item is not None for item in perhaps))
-    return message, (*always, *there, *groups)
+    text = table.before if before is None else b""
+    message = (umask, ttl, inside, text, *(item is not None for item in perhaps))
+    return message, (*always, table.file, *there, *groups)
 
 
-def _run(
-    maker: _socket.socket, reported: int, mask: set[int], own_network: bool, gate: int, ended: int
-) -> int:
+def _run(maker: _socket.socket, reported: int, mask: set[int], own_network: bool, gate: int) -> int:
     assert _ready is not None
-    begin, keyring, lock = _ready
+    begin, death, keyring, lock = _ready
     try:
         begin[own_network].make()
     except OSError as error:
         raise namespaces.explain(error) from None
     proc = processes()
-    send(maker, _MADE, (proc,))
+    send(maker, (MADE,), (proc,))
     close(proc)
     message, rest = receive(maker, _MOST)
     pass_gate(gate)
-    callers_umask, ttl, inside, has_rules, has_lease, has_upper = message
-    root, place, listener, notes = rest.pop(0), rest.pop(0), rest.pop(0), rest.pop(0)
+    death.make()  # with the monitor's: before, this was another one's child
+    look_back(gate)
+    callers_umask, ttl, inside, text, has_before, has_rules, has_lease, has_upper = message
+    root, place, listener, notes, mounts = (rest.pop(0) for _ in range(5))
+    before = rest.pop(0) if has_before else None
     rules = rest.pop(0) if has_rules else None
     lease = rest.pop(0) if has_lease else None
     upper = rest.pop(0) if has_upper else None
@@ -128,18 +131,21 @@ def _run(
         dup2(null, stream)
     keyring.make()
     lock.close(rules)
-    kept = [0, 1, 2, reported, ended, listener, notes]
+    kept = [0, 1, 2, reported, listener, notes, mounts]
+    if before is not None:
+        kept.append(before)
     if lease is not None:
         kept.append(lease)
     if upper is not None:
         kept.append(upper)
     close_but(kept)
-    table = Table()
     umask(callers_umask)
     status = Server(reported, mask, inside, upper, listener, notes, lease, ttl).serve()
-    table.tell_lost(reported)
+    if before is not None:
+        os.lseek(before, 0, os.SEEK_SET)
+        text = syscalls.read_all(before)
+    Table(mounts, text).tell_lost(reported)
     end_all()
-    write(ended, b"1")
     return status
 
 
@@ -184,7 +190,7 @@ class Server:
             signals.announce(descriptor)
         if not report.is_read(self._report):
             return 0  # who wanted it has gone, and nobody else knows of it
-        report.send(self._report, report.Message(report.READY, ""))
+        os.write(self._report, report.NOW_READY)
         os.dup2(self._notes, self._report, inheritable=False)
         wanted = 0.0
         self._used = taken = time.monotonic()

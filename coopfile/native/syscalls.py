@@ -112,6 +112,7 @@ _NUMBERS = {
 _MOST_DESCRIPTORS = 1 << 31
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _RESTRICT_SELF = 446
+_PIDFD_OPEN = 434
 _OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _OPENAT2, _MOUNT_SETATTR = 428, 429, 436, 437, 442
 
 
@@ -148,14 +149,6 @@ class Calls:
         """Make them all. Raises OSError for the first that is refused."""
         for name, function, arguments in self._calls:
             _checked(name, function(*arguments))
-
-    def make_until(self, code: int) -> None:
-        """Make them until one is refused with that errno. Raises OSError for any other."""
-        for name, function, arguments in self._calls:
-            result = function(*arguments)
-            if result & 0x80000000 and _ctypes.get_errno() == code:
-                return
-            _checked(name, result)
 
 
 def _ready(name: str, number: int | None, arguments: tuple[Any, ...]) -> tuple[str, Any, tuple[Any, ...]]:
@@ -305,14 +298,18 @@ class Capabilities:
 
     def __init__(self, kept: int = 0) -> None:
         self._ambient = Calls([("prctl", None, (PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL))])
-        dropped = [number for number in range(64) if not kept >> number & 1]
-        self._bounding = Calls([("prctl", None, (PR_CAPBSET_DROP, number)) for number in dropped])
+        self._dropped = tuple(number for number in range(64) if not kept >> number & 1)
         self._sets = Calls([_capset(kept)])
 
     def drop(self) -> None:
         """Drop them. Raises OSError."""
         self._ambient.make()
-        self._bounding.make_until(errno.EINVAL)  # past the last capability that this kernel knows
+        function, rest = _libc.prctl, _NOTHING[2:]
+        for number in self._dropped:  # not as ``Calls``: so many would be spread over many pages
+            result = function(PR_CAPBSET_DROP, number, *rest)
+            if result & 0x80000000 and _ctypes.get_errno() == errno.EINVAL:
+                break  # past the last capability that this kernel knows
+            _checked("prctl", result)
         self._sets.make()
 
 
@@ -362,6 +359,21 @@ def read_all(descriptor: int) -> bytes:
     return data
 
 
+def memory_file(data: bytes) -> int | None:
+    """Return a descriptor of a file with that in it, on no disk; None where there are no such files."""
+    make = getattr(os, "memfd_create", None)
+    if make is None:
+        return None
+    try:
+        descriptor: int = make("coop")
+    except OSError:
+        return None  # vm.memfd_noexec forbids those that might be executed
+    if os.write(descriptor, data) < len(data):
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
 def write_file(path: str, text: str) -> None:
     """Write an existing control file of the kernel in one go, as its handlers expect."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
@@ -369,6 +381,11 @@ def write_file(path: str, text: str) -> None:
         os.write(descriptor, text.encode())
     finally:
         os.close(descriptor)
+
+
+def pidfd_open(pid: int) -> int:
+    """Return a descriptor of a process, whatever becomes of its number: pidfd_open(2)."""
+    return call("pidfd_open", _PIDFD_OPEN, pid, 0)
 
 
 def memory(address: int, size: int) -> memoryview:

@@ -22,11 +22,21 @@ _SHOWN_PROBLEMS = 5
 _SHOWN_LENGTH = 300
 
 
+_known: dict[int | None, tuple[Plan, str]] = {}  # the last plan, by indent: many sessions may be of one
+
+
 def to_json(plan: Plan, *, indent: int | None = 2) -> str:
     """Return the one JSON text of a plan: ASCII, sorted keys, two spaces, no newline at the end.
 
     Without ``indent`` it is the same in one line.
     """
+    last = _known.get(indent)
+    if last is None or last[0] is not plan:  # a plan does not change
+        last = _known[indent] = plan, _to_json(plan, indent)
+    return last[1]
+
+
+def _to_json(plan: Plan, indent: int | None) -> str:
     return json.dumps(to_data(plan), sort_keys=True, indent=indent, ensure_ascii=True, allow_nan=False)
 
 

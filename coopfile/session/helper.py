@@ -26,7 +26,7 @@ except ImportError:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _BACKLOG = 256
 _TRIES = 5
@@ -41,14 +41,20 @@ _PROGRAM = (
 )
 
 
-def connected(state: str) -> _socket.socket:
-    """Return a connection to the helper of this user, started if need be. Raises CoopError, OSError."""
+def ask(state: str, data: bytes, descriptors: Sequence[int]) -> None:
+    """Send an order to the helper of this user, started if need be. Raises CoopError, OSError."""
     directory = f"{os.path.realpath(state)}/helper"
     name = _name()
     for _ in range(_TRIES):
         connection = _try(directory, name)
         if connection is not None:
-            return connection
+            try:
+                wire.send(connection, (data,), descriptors)
+                return
+            except wire.Broken:
+                continue  # it was killed just now, and has taken nothing
+            finally:
+                connection.close()
         os.makedirs(directory, mode=0o700, exist_ok=True)
         with locked(directory):
             if not _answers(directory, name):

@@ -1,66 +1,67 @@
-"""What the helper forks: a session's monitor, which stays as long as the session does.
+"""What the helper forks: a monitor, which keeps sessions until their ends, some tens of them.
 
-There may be hundreds, and each page that one writes is memory of its own. So it does next to nothing
-itself: a process that it forks, the *maker*, makes the sandbox, hands it what has to be undone at the
-end, and goes.
+It stays, and does next to nothing itself: for each session it forks a process, the *maker*, that makes
+the sandbox, hands it what has to be undone at the end, and goes. PID 1 of the sandbox is its child from
+then on. When that has ended it forks another one that undoes. So nothing that takes its time, and
+nothing that fails, is in here.
 """
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found, unused-ignore]
 import _socket
-import marshal
 import os
-import stat
+import resource
+import select
 import sys
-from _socket import socketpair
-from os import close, dup2, fork, fstat, getpid, kill, lstat, pipe, read, setsid, waitpid, write
+import time
+from os import close, fork
 
-from coopfile.native import report, serve, signals, wire
+from coopfile.errors import CoopError
+from coopfile.native import report, signals, syscalls, title, wire
 from coopfile.native.namespaces import enter_user_namespace
-from coopfile.native.signals import announce, block, wait
-from coopfile.native.title import take
-from coopfile.native.wire import Broken, receive, send
+from coopfile.session import store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
+    from typing import NoReturn
+
+    Make = Callable[[_socket.socket, _socket.socket, int, set[int], int], NoReturn]
 
 MOST = 250  # descriptors of a message: SCM_MAX_FD is 253
+SESSIONS = 32  # of a monitor: as many end when it is killed
+ENDED, ROOM, FULL = b".", b"+", b"-"  # what the helper is told
+_NAME = "coop: monitor of sessions"
 _QUICK = 0.5  # seconds that who asks may take when it is refused
-_LOOKS = 60.0  # seconds between two looks whether anything leads to a session
+_PROMPT = 5.0  # seconds that a maker may take between two parts of what it hands over
+_LOOKS = 60.0  # seconds between two looks whether anything leads to the sessions
+_SIGNAL = 128  # bytes of struct signalfd_siginfo, which begins with the number
+_LEAVING = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _NO_PROCESS = "no process can be started for the session"
 _MORE = "end some, or raise the limit: ulimit -u, or pids.max of the control group"
 
 
-def main(connection: _socket.socket) -> None:
-    """Be the monitor of the session that is asked for, until it ends; never returns."""
+def main(control: _socket.socket, make: Make) -> NoReturn:
+    """Be a monitor of what comes from the helper until there is neither that nor a session; never returns.
+
+    ``make`` is what a maker does.
+    """
     status = 1
     try:
-        mask = block()
-        monitor = getpid()
-        own, makers = socketpair()
-        inside, outside = socketpair()
-        try:
-            maker = fork()
-        except OSError as error:
-            refuse(connection, error)
-            return
-        if maker == 0:
-            from coopfile.session import making  # loaded long ago
-
-            own.close()
-            inside.close()
-            making.main(connection, makers, outside, monitor)
-        connection.close()
-        makers.close()
-        outside.close()
-        status = _keep(own, inside, maker, mask)
+        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+        mask = signals.block()
+        os.setsid()  # nobody's terminal counts
+        title.take(_NAME)
+        syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+        Monitor(control, mask, make).keep()
+        status = 0
     finally:
         os._exit(status)
 
 
 def refuse(connection: _socket.socket, error: OSError) -> None:
-    """Tell who asks that no process could be made for it. In the helper itself, so it is quick."""
+    """Tell who asks that no process could be made for it. It is quick: others wait."""
     connection.settimeout(_QUICK)
     try:
         _, descriptors = wire.receive(connection, MOST)
@@ -70,162 +71,313 @@ def refuse(connection: _socket.socket, error: OSError) -> None:
         if number == 0:
             text = f"{_NO_PROCESS}: {error.strerror}"
             report.send(descriptor, report.Message(report.FAILURE, text, _MORE))
-        os.close(descriptor)
+        close(descriptor)
 
 
-def _keep(maker: _socket.socket, inside: _socket.socket, worker: int, mask: set[int]) -> int:
-    """See to a session until its end. What the maker cannot do it tells itself."""
-    try:
-        (name, uid, gid, own_network), (reported,) = receive(maker, 1)
-    except Broken:
-        return 1
-    pid = 0
-    try:
-        pid, ended, opener = _start(name, uid, gid, own_network, maker, inside, reported, mask)
-        send(maker, (pid,))
-        kept = _received(maker)
-    except BaseException as error:
-        if not isinstance(error, Broken):  # else the other side has told why
-            report.send_error(reported, error)
-        inside.close()
-        _end(pid)
-        maker.close()
-        waitpid(worker, 0)  # it undoes what it has done
-        return 1
-    write(opener, b"1")
-    directory, told, alive, notes, *descriptors = kept
-    dup2(notes, reported, inheritable=False)
-    close(notes)
-    try:
-        return _watch(pid, worker, ended, directory, alive)
-    except BaseException as error:
-        report.send_error(reported, error)
-        _end(pid)
-        return 1
-    finally:
-        _undo(directory, alive, told, descriptors, maker, worker, reported)
+IMPORTERS = tuple(sys.meta_path)  # which the helper takes away from what it forks
 
 
-def _start(
-    name: str,
-    uid: int,
-    gid: int,
-    own_network: bool,
-    maker: _socket.socket,
-    inside: _socket.socket,
-    reported: int,
-    mask: set[int],
-) -> tuple[int, int, int]:
-    """Fork PID 1.
+class Session:
+    """What the monitor knows of one.
 
-    Returns its number here, the pipe in which it tells that all others are gone, and the one that it
-    waits for, which stays open: that is how PID 1 knows that this process lives.
+    ``maker`` is the process that makes it, 0 when that has gone. ``channel`` leads there until it has
+    handed over all that is below; ``first`` is PID 1, 0 until then, and ``kept`` is ``undoing.Kept``,
+    packed. The first of ``descriptors`` is of the file that is locked, the second of the one for what there
+    is to tell, the others are those of ``undoing.Kept``, and what else is to be held. ``opener`` is the end
+    of a pipe: PID 1 waits for a byte in it, and what the maker has left until it is closed.
     """
-    setsid()  # nobody's terminal counts
-    enter_user_namespace(uid, gid)
-    gate, opener = pipe()
-    ended, end = pipe()
-    pid = fork()
-    if pid == 0:
-        close(opener)
-        maker.close()
-        serve.main(inside, reported, mask, own_network, gate, end)
-    inside.close()
-    close(gate)
-    close(end)
-    announce(ended)
-    take(f"coop: session {name}")  # not PID 1: the name names the project
-    return pid, ended, opener
+
+    __slots__ = ("channel", "descriptors", "directory", "first", "kept", "maker", "opener")
+
+    def __init__(self, maker: int, channel: _socket.socket, opener: int) -> None:
+        self.maker = maker
+        self.channel: _socket.socket | None = channel
+        self.opener = opener
+        self.first = 0
+        self.directory = ""
+        self.kept = b""
+        self.descriptors: list[int] = []
 
 
-def _end(pid: int) -> None:
-    if pid:
-        kill(pid, signals.SIGKILL)
-        waitpid(pid, 0)
+class Monitor:
+    """The loop, and the sessions."""
 
+    def __init__(self, control: _socket.socket, mask: set[int], make: Make) -> None:
+        """``control`` leads to the helper; ``mask`` is for the commands of the sessions."""
+        self._control: _socket.socket | None = control
+        self._mask = mask
+        self._make_one = make
+        self._signals = syscalls.signal_descriptor(signals.HANDLED)
+        self._sessions: list[Session] = []
+        self._ending = False
+        self._full = False
+        self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)  # the sessions', too
+        hard = self._limits[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        self._most = hard // 2 if hard >= 0 else 1 << 30  # the rest is for those that are being made
 
-def _received(maker: _socket.socket) -> tuple[Any, ...]:
-    """Return what the maker hands over: the session's directory, ``making.Kept``, packed, and descriptors.
+    def keep(self) -> None:
+        """See to sessions until there are none any more, and the helper is gone."""
+        looks = time.monotonic() + _LOOKS
+        while self._control is not None or self._sessions:
+            ready = self._wait(looks - time.monotonic())
+            number = self._signalled()
+            while number:
+                if number == signals.SIGCHLD:
+                    self._reap()
+                elif number in signals.ENDING:
+                    self._end()
+                else:
+                    looks = 0.0
+                number = self._signalled()
+            for session in tuple(self._sessions):
+                if session.channel is not None and session.channel.fileno() in ready:
+                    self._receive(session)
+            if self._control is not None and self._control.fileno() in ready:
+                self._take(self._control)
+            if time.monotonic() >= looks:
+                self._look()
+                looks = time.monotonic() + _LOOKS
 
-    The first is of the file in the directory that is locked, the second of the one for what there is to
-    tell at the end; ``making.Kept`` counts on the others. They come before the rest, in as many messages
-    as it takes.
-    """
-    descriptors: list[int] = []
-    message: tuple[object, ...] = ()
-    while not message:
-        message, some = receive(maker, MOST)
-        descriptors += some
-    return (*message, *descriptors)
+    def _wait(self, seconds: float) -> set[int]:
+        """Wait for a signal, the helper and the makers; return the descriptors from which something comes."""
+        waiting = select.poll()
+        waiting.register(self._signals, select.POLLIN)
+        if self._control is not None:
+            waiting.register(self._control.fileno(), select.POLLIN)
+        for session in self._sessions:
+            if session.channel is not None:
+                waiting.register(session.channel.fileno(), select.POLLIN)
+        return {descriptor for descriptor, _ in waiting.poll(max(seconds, 0.0) * 1000)}
 
-
-def is_known(directory: str, alive: int) -> bool:
-    """Tell whether what leads to a session is still there, and nobody removed it."""
-    try:
-        place = lstat(f"{directory}/{wire.SOCKET}")
-        lock = lstat(f"{directory}/alive")
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
-    return stat.S_ISSOCK(place.st_mode) and os.path.samestat(lock, fstat(alive))
-
-
-def _watch(pid: int, worker: int, ended: int, directory: str, alive: int) -> int:
-    """Forward signals until PID 1 ends; return its status. End a session that nothing leads to any more.
-
-    A maker that stays has to: what it sees to does not last longer, so the session does not either.
-    """
-    while True:
-        number = wait(_LOOKS)
-        if not is_known(directory, alive):
-            kill(pid, signals.SIGTERM)
-        if number == signals.SIGCHLD:
-            gone, status = waitpid(-1, os.WNOHANG)
-            while gone and gone != pid:
-                if gone == worker and status != 0:
-                    kill(pid, signals.SIGKILL)
-                gone, status = waitpid(-1, os.WNOHANG)
-            if gone:
-                return os.waitstatus_to_exitcode(status)
-        elif number == signals.SIGIO:
-            read(ended, 1)
-        elif number == signals.ABANDONED:
-            kill(pid, signals.SIGKILL)
-        elif number is not None:
-            kill(pid, number)
-
-
-def _undo(
-    directory: str,
-    alive: int,
-    packed: bytes,
-    descriptors: list[int],
-    maker: _socket.socket,
-    worker: int,
-    reported: int,
-) -> None:
-    """Take away all that there was of a session outside of it, when all inside is gone."""
-    from coopfile.native import cgroups, limits, placeholders, running  # loaded long ago
-    from coopfile.session.making import IMPORTERS, Kept
-
-    sys.meta_path[:] = IMPORTERS
-    kept = Kept(*marshal.loads(packed))
-    group, held = cgroups.Group(*kept.groups), placeholders.Placeholders()
-    held.take_over(kept.placeholders, descriptors[: kept.places])
-    for text in limits.reached(group.exceeded(), kept.memory, kept.pids):
-        report.send(reported, report.Message(report.NOTE, text))
-    maker.close()
-    try:
-        waitpid(worker, 0)  # it may have had notes of its own
-    except ChildProcessError:
-        pass  # gone long ago
-    group.remove()
-    held.release()
-    if is_known(directory, alive):  # else it is another session's, whose starter found no trace of this one
+    def _signalled(self) -> int:
+        """Return the next signal; 0 if there is none."""
         try:
-            os.unlink(f"{directory}/{wire.SOCKET}")
+            return int.from_bytes(os.read(self._signals, _SIGNAL)[:4], "little")
+        except BlockingIOError:
+            return 0
+
+    def _take(self, control: _socket.socket) -> None:
+        """Take what the helper sends: the connection of one who asks for a session."""
+        try:
+            _, (descriptor,) = wire.receive(control, 1)
+        except (wire.Broken, ValueError):  # it has gone; or there is no room for the descriptor
+            self._leave_helper()
+            return
+        connection = _socket.socket(fileno=descriptor)
+        try:
+            self._make(connection)
+        except OSError as error:
+            refuse(connection, error)
+            self._tell(ENDED)
+        connection.close()
+
+    def _make(self, connection: _socket.socket) -> None:
+        """Fork the maker of a session. Raises OSError."""
+        mine, makers = _socket.socketpair()
+        try:
+            gate, opener = os.pipe()
         except OSError:
-            pass
-    if kept.announced:
-        running.leave((descriptors[kept.places], kept.announced))
+            mine.close()
+            makers.close()
+            raise
+        monitor = os.getpid()
+        try:
+            maker = fork()
+            if maker == 0:
+                _be_maker(connection, makers, gate, self._mask, monitor, self._limits, self._make_one)
+        except OSError:
+            mine.close()
+            close(opener)
+            raise
+        finally:
+            makers.close()
+            close(gate)
+        mine.settimeout(_PROMPT)
+        self._sessions.append(Session(maker, mine, opener))
+
+    def _receive(self, session: Session) -> None:
+        """Receive what the maker hands over, as far as it has sent it."""
+        while session.channel is not None and _is_ready(session.channel.fileno()):
+            try:
+                message, descriptors = wire.receive(session.channel, MOST)
+            except wire.Broken:
+                self._drop(session)
+                return
+            session.descriptors += descriptors
+            if message:
+                self._begin(session, *message)
+
+    def _begin(self, session: Session, first: int, directory: str, kept: bytes) -> None:
+        """See to a session from now on, and let it begin."""
+        self._hang_up(session)
+        process = session.descriptors.pop(0)
+        session.first, session.directory, session.kept = first, directory, kept
+        has_ended = _is_ready(process)
+        close(process)
+        if has_ended:  # its number may be another one's by now
+            self._finish(session)
+        elif self._ending:
+            os.kill(first, signals.SIGKILL)
+        else:
+            os.write(session.opener, b"1")
+        self._tell_room()
+
+    def _reap(self) -> None:
+        while (found := self._ended()) is not None:
+            pid = found.si_pid
+            for session in tuple(self._sessions):
+                if pid == session.maker:
+                    self._receive(session)  # it may have sent it just before
+                elif pid == session.first:
+                    store.tell_end(session.descriptors[0])
+            os.waitpid(pid, 0)
+            for session in tuple(self._sessions):
+                if pid == session.maker:
+                    session.maker = 0
+                    self._lose_maker(session, (found.si_code, found.si_status) == (os.CLD_EXITED, 0))
+                elif pid == session.first:
+                    self._finish(session)
+
+    def _ended(self) -> os.waitid_result | None:
+        """Return a child that has ended and is to be waited for.
+
+        A PID 1 that is not handed over yet is not: its maker goes by its number.
+        """
+        try:
+            found = os.waitid(os.P_ALL, 0, _LEAVING)
+        except ChildProcessError:
+            return None
+        known = {pid for session in self._sessions for pid in (session.maker, session.first) if pid}
+        is_making = any(session.channel is not None for session in self._sessions)
+        if found is None or found.si_pid in known or not is_making:
+            return found
+        ended = (os.waitid(os.P_PID, pid, _LEAVING) for pid in known)
+        return next((item for item in ended if item is not None), None)
+
+    def _lose_maker(self, session: Session, well: bool) -> None:
+        """Notice that the maker is gone: as it should, or of something that it has told."""
+        if session.channel is not None:
+            self._drop(session)
+        elif not well:  # if it was to stay, what it saw to is gone
+            os.kill(session.first, signals.SIGKILL)
+
+    def _hang_up(self, session: Session) -> None:
+        if session.channel is not None:
+            session.channel.close()
+        session.channel = None
+
+    def _drop(self, session: Session) -> None:
+        """Forget a session that is not handed over: its maker undoes what it has done, and PID 1 ends."""
+        self._hang_up(session)
+        self._tell(ENDED)
+        self._forget(session)
+
+    def _finish(self, session: Session) -> None:
+        """Have undone what there was of a session."""
+        self._tell(ENDED)  # before anybody can see that it has ended
+        close(session.opener)  # what the maker has left ends by that
+        session.opener = -1
+        stayed = None
+        try:
+            if session.maker:
+                stayed = syscalls.pidfd_open(session.maker)
+            undoer = fork()
+        except OSError:
+            undoer = -1
+        if undoer == 0:
+            _be_undoer(session, stayed)
+        elif undoer < 0:  # there can be no other process: others wait, then
+            _undo(session, stayed)
+        if stayed is not None:
+            close(stayed)
+        self._forget(session)
+
+    def _forget(self, session: Session) -> None:
+        self._sessions.remove(session)
+        for descriptor in (session.opener, *session.descriptors):
+            try:
+                close(descriptor)
+            except OSError:
+                pass  # it is closed already
+        self._tell_room()
+
+    def _look(self) -> None:
+        """End the sessions that nothing leads to any more."""
+        for session in self._sessions:
+            if session.first and not store.leads_to(session.directory, session.descriptors[0]):
+                os.kill(session.first, signals.SIGTERM)
+
+    def _end(self) -> None:
+        """End all sessions, in order, and take no more."""
+        self._ending = True
+        self._leave_helper()
+        for session in self._sessions:
+            if session.first:
+                os.kill(session.first, signals.SIGTERM)
+
+    def _leave_helper(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        self._control = None
+
+    def _tell_room(self) -> None:
+        """Tell the helper when there is no room for more descriptors, and when there is again."""
+        full = sum(1 + len(session.descriptors) for session in self._sessions) > self._most
+        if full != self._full:
+            self._full = full
+            self._tell(FULL if full else ROOM)
+
+    def _tell(self, what: bytes) -> None:
+        if self._control is not None:
+            try:
+                self._control.send(what, _socket.MSG_DONTWAIT | _socket.MSG_NOSIGNAL)
+            except OSError:
+                pass  # it has gone, which is seen elsewhere
+
+
+def _is_ready(descriptor: int) -> bool:
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(0))
+
+
+def _be_maker(
+    connection: _socket.socket,
+    channel: _socket.socket,
+    gate: int,
+    mask: set[int],
+    monitor: int,
+    files: tuple[int, int],
+    make: Make,
+) -> NoReturn:
+    """Be the maker of a session, with nothing of the others'; never returns."""
+    try:
+        syscalls.close_but((0, 1, 2, connection.fileno(), channel.fileno(), gate))
+        if files[0] != files[1]:
+            resource.setrlimit(resource.RLIMIT_NOFILE, files)
+        make(connection, channel, gate, mask, monitor)
+    finally:
+        os._exit(1)
+
+
+def _be_undoer(session: Session, stayed: int | None) -> NoReturn:
+    """Undo a session, with nothing of the others'; never returns."""
+    try:
+        sys.meta_path[:] = IMPORTERS
+        kept = [0, 1, 2, *session.descriptors]
+        syscalls.close_but(kept if stayed is None else [*kept, stayed])
+        enter_user_namespace(os.geteuid(), os.getegid())  # it takes no more privileges than PID 1 had
+    except (CoopError, OSError):
+        pass  # of namespaces there are too many: what is there has to go all the same
+    _undo(session, stayed)
+    os._exit(0)
+
+
+def _undo(session: Session, stayed: int | None) -> None:
+    from coopfile.session import undoing  # loaded long ago
+
+    try:
+        undoing.undo(session.directory, undoing.unpacked(session.kept), session.descriptors, stayed)
+    except BaseException as error:
+        report.send_error(session.descriptors[1], error)

@@ -190,8 +190,10 @@ class Keeper:
 
     def _start(self) -> int:
         order = self._order
-        if store.keep_alive(order.directory) is None:
+        alive = store.keep_alive(order.directory)
+        if alive is None:
             raise CoopError("another process keeps this session, but does not answer", "coop stop ends it")
+        store.tell_keeper(alive, os.getpid())
         self._notes = store.new_notes(order.directory)
         if order.served is not None:
             self._network = Network(order.served, order.socket)  # a fork, before there are threads

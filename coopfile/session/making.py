@@ -7,8 +7,9 @@ first outside, then as a guest of PID 1's namespaces, all but that of processes.
 from __future__ import annotations
 
 import _pickle
-import marshal
+import _socket
 import os
+import select
 import sys
 from contextlib import ExitStack, contextmanager
 
@@ -37,18 +38,16 @@ from coopfile.native import (
     wire,
 )
 from coopfile.record import Record
-from coopfile.session import keep, store
+from coopfile.session import founding, keep, store, undoing
 from coopfile.session.order import Order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import _socket
     from collections.abc import Iterator
     from typing import Any, NoReturn
 
     from coopfile.native.layout import Layout
     from coopfile.native.network import Link
-    from coopfile.native.placeholders import Held
     from coopfile.native.proxied import Gate
     from coopfile.native.publishing import Publication
 
@@ -56,31 +55,12 @@ if TYPE_CHECKING:
 
 _PROMPT = 10.0  # seconds that who asks may take
 _BACKLOG = 128
-_PIDFD_OPEN = 434
-IMPORTERS = tuple(sys.meta_path)  # which the helper takes away from what it forks
-
-
-class Kept(Record):
-    """What the monitor has to undo, of marshal's types.
-
-    ``groups`` is what ``cgroups.Group`` takes; ``placeholders`` counts on the first ``places``
-    descriptors. The one after them is of the file ``announced``, if that is not empty. ``memory`` and
-    ``pids`` are limits, to tell when they were reached.
-    """
-
-    groups: tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]
-    placeholders: tuple[Held, ...]
-    places: int
-    announced: str
-    memory: int
-    pids: int
 
 
 class _Making(Record):
     """What the steps have in common. ``listener``, ``notes``, ``alive`` and ``lease`` are descriptors.
 
-    ``pid`` is PID 1's number here, ``process`` a descriptor of it. ``inside`` leads to it, ``outside``
-    to the monitor, whose number is ``monitor``.
+    ``pid`` is PID 1's number here, ``process`` a descriptor of it, and ``inside`` leads to it.
     """
 
     order: Order
@@ -92,21 +72,58 @@ class _Making(Record):
     notes: int
     listener: int
     inside: _socket.socket
-    outside: _socket.socket
-    monitor: int
     pid: int
     process: int
 
 
+class _Founded:
+    """What makes PID 1, and then leads to that: its number, a pipe for PID 1, and a socket to both."""
+
+    def __init__(self, founder: int, inside: _socket.socket, gate: int) -> None:
+        self._founder = founder
+        self.inside = inside
+        self.gate = gate
+
+    def wait(self) -> tuple[int, int, int]:
+        """Wait for PID 1; return its number, a descriptor of it, and of a mount of its processes.
+
+        The monitor is its parent then. Raises Broken.
+        """
+        pid = process = proc = -1
+        for _ in range(2):  # whichever is first
+            (what,), (descriptor,) = wire.receive(self.inside, 1)
+            if what == serve.MADE:
+                proc = descriptor
+            else:
+                pid, process = what, descriptor
+        os.waitpid(self._founder, 0)
+        return pid, process, proc
+
+
 def main(
-    connection: _socket.socket, outside: _socket.socket, inside: _socket.socket, monitor: int
+    connection: _socket.socket, channel: _socket.socket, gate: int, mask: set[int], monitor: int
 ) -> NoReturn:
-    """Read an order and make the session; never returns."""
+    """Read an order and make the session; never returns.
+
+    ``channel`` leads to the monitor, whose number is ``monitor``. ``gate`` is a pipe that only that can
+    write to: for PID 1, whose commands get the signal mask ``mask``.
+    """
     reported = -1
     status = 1
     try:
+        inside, founders = _socket.socketpair()
+        try:
+            founder = os.fork()
+        except OSError as error:
+            keep.refuse(connection, error)
+            os._exit(1)
+        if founder == 0:
+            for other in (connection, channel, inside):
+                other.close()
+            founding.main(founders, gate, mask)
+        founders.close()
         _depend(monitor)
-        sys.meta_path[:] = IMPORTERS
+        sys.meta_path[:] = keep.IMPORTERS
         connection.settimeout(_PROMPT)
         if not wire.is_own(connection) or not _is_outside(connection):
             os._exit(1)
@@ -114,7 +131,8 @@ def main(
         reported = descriptors.pop(0)
         connection.close()
         order = _pickle.loads(data)
-        _make(order, reported, descriptors, outside, inside, monitor)
+        founded = _Founded(founder, inside, gate)
+        _make(order, reported, descriptors, channel, founded, monitor)
         status = 0
     except wire.Broken:
         pass  # who asks is gone; or PID 1, or the monitor, which has told why
@@ -149,23 +167,23 @@ def _make(
     order: Order,
     reported: int,
     descriptors: list[int],
-    outside: _socket.socket,
-    inside: _socket.socket,
+    channel: _socket.socket,
+    founded: _Founded,
     monitors: int,
 ) -> None:
     """Make the session. ``descriptors`` is its lease, if it has one, and what holds its layers."""
     lease = descriptors.pop(0) if order.leased else None
     name = os.path.basename(order.directory)
-    os.environ.clear()
-    os.environ.update(order.environment)
+    # For what this process reads of it: what it starts is given its own.
+    os.environ = dict(order.environment)  # type: ignore[assignment]  # noqa: B003
     os.umask(order.umask)
     with _usable(order.directory):
-        alive = store.keep_alive(order.directory, monitors)
+        alive = store.keep_alive(order.directory)
     if alive is None:
         raise CoopError("the session runs already, but does not answer", "coop stop ends it")
-    launch = order.launch
-    # The monitor makes PID 1 meanwhile.
-    wire.send(outside, (name, launch.uid, launch.gid, launch.network != "host"), (reported,))
+    launch, inside = order.launch, founded.inside
+    # PID 1 is made meanwhile.
+    wire.send(inside, (launch.uid, launch.gid, launch.network != "host"), (reported,))
     prepared = runner.prepare(launch, order.inputs, order.private, order.layers)
     listeners = runner.listen(prepared.launch)
     with ExitStack() as stack:
@@ -186,19 +204,18 @@ def _make(
         group, held = cgroups.Group(), placeholders.Placeholders()
         if prepared.enforcement.scoped:
             group.ask_systemd(prepared.enforcement.scoped, prepared.launch.limits)
-        (pid,), _ = wire.receive(outside)
-        process = syscalls.call("pidfd_open", _PIDFD_OPEN, pid, 0)
-        (_,), (proc,) = wire.receive(inside, 1)
+        pid, process, proc = founded.wait()
         if os.geteuid() == 0:
             namespaces.leave_groups()
         syscalls.setns(process, syscalls.CLONE_NEWUSER)
         _depend(monitors)
+        groups = f"{pid}-{monitors}"
         undo.callback(held.release)
         undo.callback(group.remove)
         undo.callback(inside.shutdown, 2)  # before it: PID 1 ends
-        monitor.hold(group, held, prepared.launch, layout, prepared.enforcement, monitors)
+        monitor.hold(group, held, prepared.launch, layout, prepared.enforcement, groups)
         group.admit(pid)
-        # Before the monitor waits for PID 1: until then the number is nobody else's.
+        # Before the monitor knows of PID 1: until then the number is nobody else's, dead or alive.
         confine.limit_resources(prepared.enforcement.rlimits, pid)
         making = _Making(
             order,
@@ -210,13 +227,12 @@ def _make(
             notes,
             listener,
             inside,
-            outside,
-            monitors,
             pid,
             process,
         )
-        tasks = cgroups.open_tasks(prepared.enforcement.hierarchies, monitors)
-        _hand_over(making, group, held, announced, descriptors)
+        store.tell_keeper(alive, pid)
+        tasks = cgroups.open_tasks(prepared.enforcement.hierarchies, groups)
+        _hand_over(making, channel, group, held, announced, descriptors)
         undo.pop_all()
         stays = bool(links) or layout is not prepared.layout
         if not stays:
@@ -233,7 +249,7 @@ def _make(
         _, status = os.waitpid(builder, 0)
         if status != 0:
             raise wire.Broken("the builder has told why")
-        _stay(links, making)
+        _stay(links, making, founded.gate)
 
 
 def _unlink(path: str) -> None:
@@ -245,6 +261,7 @@ def _unlink(path: str) -> None:
 
 def _hand_over(
     making: _Making,
+    channel: _socket.socket,
     group: cgroups.Group,
     held: placeholders.Placeholders,
     announced: tuple[int, str] | None,
@@ -254,12 +271,13 @@ def _hand_over(
     told, places = held.hand_over()
     limits = making.prepared.launch.limits
     place, path = ((), "") if announced is None else ((announced[0],), announced[1])
-    given = (group.hand_over(), told, len(places), path, limits.memory, limits.pids)
-    descriptors = [making.alive, making.notes, *places, *place, *layers]
-    while descriptors:
-        wire.send(making.outside, (), descriptors[: keep.MOST])
+    given = undoing.Kept(group.hand_over(), told, len(places), path, limits.memory, limits.pids)
+    descriptors = [making.process, making.alive, making.notes, *places, *place, *layers]
+    while len(descriptors) > keep.MOST:
+        wire.send(channel, (), descriptors[: keep.MOST])
         del descriptors[: keep.MOST]
-    wire.send(making.outside, (making.order.directory, marshal.dumps(given)))
+    wire.send(channel, (making.pid, making.order.directory, given.packed()), descriptors)
+    channel.close()
     for descriptor in (*places, *place):
         os.close(descriptor)
 
@@ -311,6 +329,7 @@ def _build(making: _Making, links: Links, tasks: list[int], proc: int) -> None:
         making.order.umask,
         making.order.ttl,
         inside.packed(),
+        confine.Table.taken("/proc/1/mountinfo"),
         (root, place, making.listener, making.notes),
         (rules, making.lease, None if changes is None else changes.descriptor),
         tasks,
@@ -318,12 +337,11 @@ def _build(making: _Making, links: Links, tasks: list[int], proc: int) -> None:
     wire.send(making.inside, message, descriptors)
 
 
-def _stay(links: Links, making: _Making) -> None:
-    """Keep what connects the sandbox until the monitor says that it is gone."""
-    try:
-        wire.receive(making.outside)
-    except wire.Broken:
-        pass  # that is how it says so
+def _stay(links: Links, making: _Making, gate: int) -> None:
+    """Keep what connects the sandbox until the monitor says that it is gone: it closes its end."""
+    waiting = select.poll()
+    waiting.register(gate, 0)
+    waiting.poll()
     for link in links:
         link.close()
         for text in link.notes():

@@ -10,7 +10,7 @@ from coopfile import launching
 from coopfile.errors import CoopError
 from coopfile.find import directories
 from coopfile.listed import written
-from coopfile.native import report, syscalls, wire
+from coopfile.native import report, syscalls
 from coopfile.native.upper import Upper
 from coopfile.plan import canonical
 from coopfile.plan.bind import Weakening
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _START = 90.0  # seconds: another helper of the network may have to start and to fail first
 _ENDS = 8.0  # seconds that a session may take to end when asked, and again when told
-_PIDFD_OPEN, _PIDFD_SEND_SIGNAL = 434, 424
+_PIDFD_SEND_SIGNAL = 424
 
 
 class NativeLive:
@@ -98,11 +98,11 @@ class NativeLive:
             client.request(self._directory, self._name, ("stop",))[0].close()
         except SessionError as error:
             if not (isinstance(error, SessionGone) and error.begun):  # else it has heard
-                self._signal_monitor(15)  # it has no room for another process, or nothing leads to it
+                self._signal(15)  # it has no room for another process, or nothing leads to it
         for number in (15, 9):
             if store.wait_end(self._directory, _ENDS):
                 return
-            self._signal_monitor(number)
+            self._signal(number)
         if not store.wait_end(self._directory, _ENDS):
             raise SessionError(
                 f"the session {self._name} does not end", "the kernel holds one of its processes"
@@ -114,16 +114,17 @@ class NativeLive:
             os.close(self._lease)
             self._lease = None
 
-    def _signal_monitor(self, number: int) -> None:
+    def _signal(self, number: int) -> None:
+        """Send PID 1 a signal: from outside it counts."""
         pid = store.keeper(self._directory)
         if pid is None:
             return
         try:
-            descriptor = syscalls.call("pidfd_open", _PIDFD_OPEN, pid, 0)
+            descriptor = syscalls.pidfd_open(pid)
         except OSError:
             return
-        # The lock is the monitor's: while it is held, the number is too.
-        if store.is_alive(self._directory):
+        # The number is taken back before it is free for another process.
+        if store.keeper(self._directory) == pid:
             try:
                 syscalls.call("pidfd_send_signal", _PIDFD_SEND_SIGNAL, descriptor, number, None, 0)
             except OSError:
@@ -183,9 +184,7 @@ def _start(order: Order, name: str, state: str, held: Sequence[int]) -> Started:
     receiving, reported = os.pipe()
     lease = os.pipe() if order.leased else None
     try:
-        connection = helper.connected(state)
-        wire.send(connection, (data,), (reported, *(lease[:1] if lease else ()), *held))
-        connection.close()
+        helper.ask(state, data, (reported, *(lease[:1] if lease else ()), *held))
     except BaseException:
         os.close(receiving)
         if lease:

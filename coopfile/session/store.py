@@ -16,6 +16,7 @@ import time
 from contextlib import contextmanager
 
 from coopfile.errors import CoopError
+from coopfile.native import wire
 from coopfile.plan.sessions import is_name
 from coopfile.record import Record
 
@@ -169,16 +170,25 @@ def is_alive(directory: str) -> bool:
     return _is_locked(f"{directory}/alive")
 
 
+def leads_to(directory: str, descriptor: int) -> bool:
+    """Tell whether what leads to a session is there: its socket, and the lock of this descriptor."""
+    try:
+        place = os.lstat(f"{directory}/{wire.SOCKET}")
+        lock = os.lstat(f"{directory}/alive")
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return stat.S_ISSOCK(place.st_mode) and os.path.samestat(lock, os.fstat(descriptor))
+
+
 def is_starting(directory: str) -> bool:
     """Tell whether somebody starts, ends or removes the session."""
     return _is_locked(f"{directory}/starting")
 
 
-def keep_alive(directory: str, keeper: int | None = None) -> int | None:
-    """Take the lock that says that the session lives; None if it does already. Raises OSError.
-
-    ``keeper`` is the number of the process that keeps it, if that is another one.
-    """
+def keep_alive(directory: str) -> int | None:
+    """Take the lock that says that the session lives; None if it does already. Raises OSError."""
     descriptor = os.open(f"{directory}/alive", _NEW, 0o600)
     # Who looks has a shared lock for a moment.
     deadline = time.monotonic() + 1
@@ -191,16 +201,34 @@ def keep_alive(directory: str, keeper: int | None = None) -> int | None:
                 os.close(descriptor)
                 return None
             time.sleep(_PAUSE / 10)
-    try:
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{keeper or os.getpid()} {_numbering()}".encode())
-    except OSError:
-        pass  # the disk is full: who ends the session can ask its socket as well
+    tell_end(descriptor)
     return descriptor
 
 
+def tell_keeper(descriptor: int, pid: int) -> None:
+    """Write down, where its lock is, the process with whose end the session ends."""
+    try:
+        os.pwrite(descriptor, f"{pid} {_numbering()}".encode(), 0)
+    except OSError:
+        pass  # the disk is full: who ends the session can ask its socket as well
+
+
+def tell_end(descriptor: int) -> None:
+    """Write down that there is no such process, before its number is free for another."""
+    try:
+        os.ftruncate(descriptor, 0)
+    except OSError:
+        pass
+
+
+def let_go(descriptor: int) -> None:
+    """Give up the lock, also where another process happens to have the descriptor."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
 def keeper(directory: str) -> int | None:
-    """Return the number of the process that keeps the session; None if none does, or not among ours."""
+    """Return the number that ``tell_keeper`` wrote; None if the session has ended, or it is none of ours."""
     try:
         with open(f"{directory}/alive", "rb", opener=_open_plain) as file:
             pid, _, numbering = file.read(_LONGEST).decode("ascii", "replace").partition(" ")

@@ -1,4 +1,4 @@
-"""The helper: a warm interpreter that does nothing but fork; what it forks becomes sessions.
+"""The helper: a warm interpreter that does nothing but fork; what it forks keeps sessions, and makes them.
 
 What a session's processes write to is memory of their own, by the page. So what those that stay use is
 imported first, and practised, and lies close together; all else comes behind it.
@@ -13,12 +13,12 @@ import gc
 import os
 import sys
 
-from coopfile.native import serve, syscalls, title, wire
+from coopfile.native import serve, syscalls, wire
 from coopfile.session import keep, practice
 
 _IDLE = 60.0  # seconds without a request
 _NAME = "coop: helper of sessions"
-_PLAIN = "coop"  # PID 1's
+_TOLD = 4096  # bytes that a monitor may have told meanwhile
 
 
 def main(descriptor: int, directory: str, name: str) -> None:
@@ -32,7 +32,7 @@ def main(descriptor: int, directory: str, name: str) -> None:
     os.chdir("/")
     gc.disable()
     _practise()
-    from coopfile.session import helper, making  # noqa: F401 - for those that are forked
+    from coopfile.session import helper, making
 
     serve.prepare()
     codecs.lookup("ascii")  # for reading why the kernel refuses something
@@ -43,6 +43,7 @@ def main(descriptor: int, directory: str, name: str) -> None:
     gc.freeze()
     _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)  # the kernel reaps
     listener = _socket.socket(fileno=descriptor)
+    monitors = _Monitors(making.main)
     while True:
         connection = _next(listener, _IDLE)
         if connection is None:
@@ -51,7 +52,8 @@ def main(descriptor: int, directory: str, name: str) -> None:
                 if connection is None:
                     os.unlink(f"{directory}/{name}")
                     return
-        _fork(listener, connection)
+        monitors.give(connection)
+        connection.close()
 
 
 def _practise() -> None:
@@ -76,20 +78,77 @@ def _pause() -> None:
     time.sleep(0.01)
 
 
-def _fork(listener: _socket.socket, connection: _socket.socket) -> None:
-    connection.setblocking(True)
-    title.take(_PLAIN)
-    try:
-        pid = os.fork()
-    except OSError as error:
-        pid = -1
-        keep.refuse(connection, error)
-    if pid == 0:
+class _Monitor:
+    """A monitor as the helper knows it: how many sessions it has, and whether it has no room, says it."""
+
+    __slots__ = ("control", "count", "full")
+
+    def __init__(self, control: _socket.socket) -> None:
+        self.control = control
+        self.count = 0
+        self.full = False
+
+    def has_room(self) -> bool:
+        """Tell whether it takes another session, by what it has said until now. Raises Broken."""
         try:
-            _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
-            listener.close()
-            keep.main(connection)
-        finally:
-            os._exit(1)
-    title.take(_NAME)
-    connection.close()
+            told = self.control.recv(_TOLD, _socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            told = keep.ROOM if not self.full else keep.FULL
+        except OSError as error:
+            raise wire.Broken(str(error)) from None
+        if not told:
+            raise wire.Broken("it has ended")
+        self.count -= told.count(keep.ENDED)
+        self.full = told.rfind(keep.FULL) > told.rfind(keep.ROOM)
+        return self.count < keep.SESSIONS and not self.full
+
+
+class _Monitors:
+    """Those that the helper has forked, each of which keeps as many sessions as it may."""
+
+    def __init__(self, make: keep.Make) -> None:
+        self._make = make
+        self._monitors: list[_Monitor] = []
+
+    def give(self, connection: _socket.socket) -> None:
+        """Have a monitor see to who asks for a session, one with room or a new one."""
+        connection.setblocking(True)
+        for monitor in tuple(self._monitors):
+            try:
+                if not monitor.has_room():
+                    continue
+                wire.send(monitor.control, (), (connection.fileno(),))
+            except wire.Broken:
+                monitor.control.close()
+                self._monitors.remove(monitor)
+                continue
+            monitor.count += 1
+            return
+        try:
+            made = self._fork()
+            wire.send(made.control, (), (connection.fileno(),))
+            made.count += 1
+        except OSError as error:
+            keep.refuse(connection, error)
+        except wire.Broken:
+            pass  # it was killed at once, and who asks is told by that
+
+    def _fork(self) -> _Monitor:
+        """Start a monitor. Raises OSError."""
+        mine, control = _socket.socketpair()
+        try:
+            pid = os.fork()
+        except OSError:
+            mine.close()
+            control.close()
+            raise
+        if pid == 0:
+            try:
+                syscalls.close_but((0, 1, 2, control.fileno()))
+                keep.main(control, self._make)
+            finally:
+                os._exit(1)
+        control.close()
+        made = _Monitor(mine)
+        self._monitors.append(made)
+        return made

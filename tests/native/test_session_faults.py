@@ -103,7 +103,9 @@ def test_starter_killed_while_it_waits(sessions: Sessions) -> None:
     other = sessions.caller()
     other.open()
     assert other.run("true").status == 0
-    assert wait_until(lambda: len(children(helper)) == 2), "this one, and the other"
+    monitor = sessions.monitor()
+    assert children(helper) == [monitor]
+    assert wait_until(lambda: len(children(monitor)) == 2), "this one, and the other"
 
 
 def test_helper_killed_while_it_is_asked(sessions: Sessions) -> None:
@@ -221,7 +223,7 @@ def test_damaged_while_it_runs(sessions: Sessions, name: str) -> None:
         session = kind.replace(" ", "-")
         caller = keeping(sessions, session)
         path = sessions.directory(session) / name
-        monitor = sessions.monitor(session)
+        first, monitor = sessions.first(session), sessions.monitor(session)
         become(path, kind)
         errors = []
         for do in ("run", "open", "end"):
@@ -239,7 +241,7 @@ def test_damaged_while_it_runs(sessions: Sessions, name: str) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(monitor, signal.SIGCONT)
         if name in ("socket", "alive"):
-            assert wait_gone([monitor])
+            assert wait_gone([first])
         remove(path)
         again(sessions, caller, session)
 

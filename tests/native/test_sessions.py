@@ -186,7 +186,7 @@ def test_ten_at_once(sessions: Sessions) -> None:
         assert [caller.answer() for caller in callers] == [[0]] * 10
         sessions.note("default", callers[0].do("place", name="default", overrides=None))
         made = [pid for helper in sessions.helpers() for pid in children(helper)]
-        assert made == [sessions.monitor()]
+        assert (made, children(made[0])) == ([sessions.monitor()], [sessions.first()])
         callers[0].stop()
         assert sessions.left() == []
 

@@ -212,12 +212,12 @@ def test_limits_written(
     monkeypatch.setattr(cgroups, "_REMOVAL_TRIES", 1)
     hierarchies = (Hierarchy(str(tmp_path), version, ("memory", "pids", "cpu")),)
     group = Group()
-    group.create(hierarchies, LIMITS, os.getpid())
+    group.create(hierarchies, LIMITS, str(os.getpid()))
     assert {name: text for name, text in settings(tmp_path).items() if text} == expected
     assert group.controllers == {"memory", "pids", "cpu"}
     # Version 1 is entered by a thread itself, version 2 by whoever may move it.
     group.admit(os.getpid())
-    cgroups.enter(cgroups.open_own(hierarchies), os.getpid())
+    cgroups.enter(cgroups.open_own(hierarchies), str(os.getpid()))
     joined = settings(tmp_path)
     expected_join = ("", str(os.getpid())) if version == 2 else ("0", "")
     assert (joined["tasks"], joined["cgroup.procs"]) == expected_join
@@ -235,7 +235,7 @@ def test_only_what_is_wanted(machine: Machine) -> None:
 def test_vanished_hierarchy(tmp_path: Path) -> None:
     """A place that cannot be used after all promises nothing and leaves nothing."""
     group = Group()
-    group.create((Hierarchy(f"{tmp_path}/gone", 2, ("memory",)),), LIMITS, os.getpid())
+    group.create((Hierarchy(f"{tmp_path}/gone", 2, ("memory",)),), LIMITS, str(os.getpid()))
     assert group.controllers == set()
     group.remove()
 
@@ -255,7 +255,7 @@ def test_unified_hierarchy(tmp_path: Path) -> None:
     if place is None:
         pytest.skip("this process may make no group in a cgroup v2 hierarchy")
     group = Group()
-    group.create((Hierarchy(place, 2, ("pids",)),), LIMITS, os.getpid())
+    group.create((Hierarchy(place, 2, ("pids",)),), LIMITS, str(os.getpid()))
     directory = Path(place, f"coop-{os.getpid()}")
     assert directory.is_dir()
     receive, send = os.pipe()
