@@ -224,7 +224,10 @@ def about(plan: Plan, digest: str | None) -> About:
 
 
 def note(directory: str, about: About) -> None:
-    """Keep in a session's directory what its commands have in common. Raises OSError."""
+    """Keep in a session's directory what its commands have in common. Raises OSError.
+
+    The machine's end is that of all sessions: what is damaged then is of one that has ended.
+    """
     from coopfile import wholefile
 
     words = [
@@ -235,7 +238,7 @@ def note(directory: str, about: About) -> None:
         *(word for pair in about.variables for word in pair),
     ]
     text = "\0".join("" if word is None else word.replace("\0", "") for word in words)
-    wholefile.write(f"{directory}/{NOTE}", os.fsencode(text), 0o600)
+    wholefile.write(f"{directory}/{NOTE}", os.fsencode(text), 0o600, durable=False)
 
 
 def noted(directory: str) -> About | None:

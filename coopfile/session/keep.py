@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MOST = 250  # descriptors of a message: SCM_MAX_FD is 253
 SESSIONS = 32  # of a monitor: as many end when it is killed
+DESCRIPTORS = 64  # of a session, in the monitor: where it may have fewer than all take, it has fewer sessions
 ENDED, ROOM, FULL = b".", b"+", b"-"  # what the helper is told
 _NAME = "coop: monitor of sessions"
 _QUICK = 0.5  # seconds that who asks may take when it is refused
@@ -109,6 +110,7 @@ class Monitor:
         self._make_one = make
         self._signals = syscalls.signal_descriptor(signals.HANDLED)
         self._sessions: list[Session] = []
+        self._undoers: set[int] = set()
         self._ending = False
         self._full = False
         self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)  # the sessions', too
@@ -209,18 +211,27 @@ class Monitor:
                 self._begin(session, *message)
 
     def _begin(self, session: Session, first: int, directory: str, kept: bytes) -> None:
-        """See to a session from now on, and let it begin."""
+        """See to a session from now on, and let it begin. The maker undoes it unless it hears that."""
+        if session.channel is not None:
+            try:
+                wire.send(session.channel, ())
+            except wire.Broken:
+                pass  # it has been killed
         self._hang_up(session)
         process = session.descriptors.pop(0)
         session.first, session.directory, session.kept = first, directory, kept
         has_ended = _is_ready(process)
         close(process)
-        if has_ended:  # its number may be another one's by now
+        if has_ended:  # it is waited for like any other process
+            store.tell_end(session.descriptors[0])
             self._finish(session)
         elif self._ending:
             os.kill(first, signals.SIGKILL)
         else:
-            os.write(session.opener, b"1")
+            try:
+                os.write(session.opener, b"1")
+            except OSError:
+                pass  # it has been killed meanwhile
         self._tell_room()
 
     def _reap(self) -> None:
@@ -232,6 +243,7 @@ class Monitor:
                 elif pid == session.first:
                     store.tell_end(session.descriptors[0])
             os.waitpid(pid, 0)
+            self._undoers.discard(pid)
             for session in tuple(self._sessions):
                 if pid == session.maker:
                     session.maker = 0
@@ -249,6 +261,7 @@ class Monitor:
         except ChildProcessError:
             return None
         known = {pid for session in self._sessions for pid in (session.maker, session.first) if pid}
+        known |= self._undoers
         is_making = any(session.channel is not None for session in self._sessions)
         if found is None or found.si_pid in known or not is_making:
             return found
@@ -287,7 +300,9 @@ class Monitor:
             undoer = -1
         if undoer == 0:
             _be_undoer(session, stayed)
-        elif undoer < 0:  # there can be no other process: others wait, then
+        if undoer > 0:
+            self._undoers.add(undoer)
+        else:  # there can be no other process: others wait, then
             _undo(session, stayed)
         if stayed is not None:
             close(stayed)

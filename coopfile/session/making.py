@@ -232,8 +232,8 @@ def _make(
         )
         store.tell_keeper(alive, pid)
         tasks = cgroups.open_tasks(prepared.enforcement.hierarchies, groups)
-        _hand_over(making, channel, group, held, announced, descriptors)
         undo.pop_all()
+        _hand_over(making, channel, group, held, announced, descriptors)
         stays = bool(links) or layout is not prepared.layout
         if not stays:
             _build(making, links, tasks, proc)
@@ -267,16 +267,26 @@ def _hand_over(
     announced: tuple[int, str] | None,
     layers: list[int],
 ) -> None:
-    """Leave to the monitor what has to be undone. ``layers`` are descriptors that hold some."""
+    """Leave to the monitor what has to be undone, or undo it. ``layers`` are descriptors that hold some."""
     told, places = held.hand_over()
     limits = making.prepared.launch.limits
     place, path = ((), "") if announced is None else ((announced[0],), announced[1])
     given = undoing.Kept(group.hand_over(), told, len(places), path, limits.memory, limits.pids)
-    descriptors = [making.process, making.alive, making.notes, *places, *place, *layers]
-    while len(descriptors) > keep.MOST:
-        wire.send(channel, (), descriptors[: keep.MOST])
-        del descriptors[: keep.MOST]
-    wire.send(channel, (making.pid, making.order.directory, given.packed()), descriptors)
+    kept = [making.alive, making.notes, *places, *place, *layers]
+    try:
+        descriptors = [making.process, *kept]
+        while len(descriptors) > keep.MOST:
+            wire.send(channel, (), descriptors[: keep.MOST])
+            del descriptors[: keep.MOST]
+        wire.send(channel, (making.pid, making.order.directory, given.packed()), descriptors)
+        wire.receive(channel)
+    except wire.Broken:
+        making.inside.shutdown(_socket.SHUT_RDWR)  # PID 1 ends
+        undoing.undo(making.order.directory, given, kept, None)
+        raise CoopError(
+            "the process that keeps sessions may not have as many open files as this one takes",
+            "raise the limit: ulimit -n",
+        ) from None
     channel.close()
     for descriptor in (*places, *place):
         os.close(descriptor)

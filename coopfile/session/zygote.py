@@ -11,6 +11,7 @@ import _socket
 import codecs
 import gc
 import os
+import resource
 import sys
 
 from coopfile.native import serve, syscalls, wire
@@ -88,8 +89,8 @@ class _Monitor:
         self.count = 0
         self.full = False
 
-    def has_room(self) -> bool:
-        """Tell whether it takes another session, by what it has said until now. Raises Broken."""
+    def has_room(self, most: int) -> bool:
+        """Tell whether it takes another session, of so many, by what it has said. Raises Broken."""
         try:
             told = self.control.recv(_TOLD, _socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -100,7 +101,7 @@ class _Monitor:
             raise wire.Broken("it has ended")
         self.count -= told.count(keep.ENDED)
         self.full = told.rfind(keep.FULL) > told.rfind(keep.ROOM)
-        return self.count < keep.SESSIONS and not self.full
+        return self.count < most and not self.full
 
 
 class _Monitors:
@@ -108,6 +109,8 @@ class _Monitors:
 
     def __init__(self, make: keep.Make) -> None:
         self._make = make
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        self._most = max(min(keep.SESSIONS, most // keep.DESCRIPTORS), 1) if most >= 0 else keep.SESSIONS
         self._monitors: list[_Monitor] = []
 
     def give(self, connection: _socket.socket) -> None:
@@ -115,7 +118,7 @@ class _Monitors:
         connection.setblocking(True)
         for monitor in tuple(self._monitors):
             try:
-                if not monitor.has_room():
+                if not monitor.has_room(self._most):
                     continue
                 wire.send(monitor.control, (), (connection.fileno(),))
             except wire.Broken:

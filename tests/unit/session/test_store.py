@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,49 @@ def test_removed_while_another_waits(directory: str, tmp_path: Path) -> None:
     other.join(30)
     assert other.exitcode == 0
     assert int(began.read_text()) == os.stat(directory).st_ino
+
+
+def test_number_of_who_keeps_it(directory: str) -> None:
+    """The number beside the lock is told as long as somebody holds that and has not taken it back."""
+    held = store.keep_alive(directory)
+    assert held is not None
+    assert store.keeper(directory) is None
+    store.tell_keeper(held, 4711)
+    assert store.keeper(directory) == 4711
+    store.tell_end(held)
+    assert store.keeper(directory) is None
+    store.tell_keeper(held, 4711)
+    copy = os.dup(held)
+    store.let_go(held)
+    assert not store.is_alive(directory), "whoever has a copy of the descriptor"
+    assert store.keeper(directory) is None
+    os.close(copy)
+
+
+def test_next_one_does_not_tell_of_the_last(directory: str) -> None:
+    """What a killed session has left beside the lock is nobody's number once another one has it."""
+    held = store.keep_alive(directory)
+    assert held is not None
+    store.tell_keeper(held, 4711)
+    os.close(held)
+    held = store.keep_alive(directory)
+    assert held is not None
+    assert store.keeper(directory) is None
+    os.close(held)
+
+
+def test_leads_to(directory: str) -> None:
+    """A session can be found as long as its socket is there and the lock is the one that it holds."""
+    held = store.keep_alive(directory)
+    assert held is not None
+    assert not store.leads_to(directory, held)
+    with socket.socket(socket.AF_UNIX) as listener:
+        place = os.open(directory, os.O_PATH)
+        listener.bind(f"/proc/self/fd/{place}/socket")
+        os.close(place)
+    assert store.leads_to(directory, held)
+    os.rename(f"{directory}/alive", f"{directory}/other")
+    assert not store.leads_to(directory, held)
+    Path(directory, "alive").touch()
+    assert not store.leads_to(directory, held)
+    os.close(held)
