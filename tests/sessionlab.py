@@ -160,6 +160,7 @@ for line in sys.stdin:
 """
 
 _CAPTURED = ("null", "memory", "memory")
+_HELPER, _MONITOR = "coop: helper of sessions", "coop: monitor of sessions"
 
 
 class Refused(Exception):
@@ -370,9 +371,9 @@ class Sessions:
 
     def monitor(self, name: str = "default") -> int:
         """Return the number of the process that keeps a session, perhaps with others."""
-        parent = int(_stat(self.first(name))[1])
-        assert parent, "the session is ending"
-        return parent
+        found = monitor_of(self.first(name))
+        assert found is not None, "the session is ending"
+        return found
 
     def supervisors(self, name: str = "default") -> list[int]:
         """Return the numbers of those of PID 1's children that are coop's own."""
@@ -392,16 +393,16 @@ class Sessions:
         """Know a session that has just been opened, and its processes."""
         self._directories[name] = self.data / "sessions" / Path(directory).name
         self._known.update(_of_session(self._directories[name]))
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            monitor = int(_stat(keeper(self._directories[name]) or 0)[1])
+        first = keeper(self._directories[name])
+        monitor = None if first is None else monitor_of(first)
+        if monitor is not None:
             self._monitors.add(monitor)
-            parent = int(_stat(monitor)[1])
-            if b"helper" in Path(f"/proc/{parent}/cmdline").read_bytes():
-                self._helpers.add(parent)
+            helper = _parent(monitor, _HELPER)
+            self._helpers.update(() if helper is None else (helper,))
 
     def helpers(self) -> list[int]:
         """Return the numbers of the processes that have made this project's sessions, and live."""
-        return alive(sorted(self._helpers))
+        return [pid for pid in alive(sorted(self._helpers)) if _title(pid) == _HELPER]
 
     def watch_workspace(self) -> None:
         """Have ``left`` compare the workspace with what it is now."""
@@ -436,9 +437,11 @@ class Sessions:
         sessions = self.data / "sessions"
         for path in sessions.glob("*/alive") if sessions.is_dir() else ():
             first = keeper(path.parent)
-            if first is not None:
-                self._monitors.add(int(_stat(first)[1] or first))
+            monitor = None if first is None else monitor_of(first)
+            self._monitors.update(() if monitor is None else (monitor,))
         for monitor in alive(sorted(self._monitors)):
+            if _title(monitor) != _MONITOR:
+                continue  # it has ended, and another process has its number
             with contextlib.suppress(ProcessLookupError):
                 os.kill(monitor, signal.SIGTERM)
             if not wait_gone([monitor], 5):
@@ -473,9 +476,21 @@ def _of_session(directory: Path) -> list[int]:
     first = keeper(directory)
     if first is None:
         return []
-    monitor = int(_stat(first)[1] or 0)
-    beside = [pid for pid in children(monitor) if _title(pid) == f"coop: session {directory.name}"]
+    monitor = monitor_of(first)
+    around = [] if monitor is None else children(monitor)
+    beside = [pid for pid in around if _title(pid) == f"coop: session {directory.name}"]
     return [first, *descendants(first), *(pid for item in beside for pid in (item, *descendants(item)))]
+
+
+def monitor_of(first: int) -> int | None:
+    """Return the number of the monitor whose child a PID 1 is; None when one of both is gone."""
+    return _parent(first, _MONITOR)
+
+
+def _parent(pid: int, title: str) -> int | None:
+    """Return the parent of a process if that is what it should be: else that is gone, and init adopted."""
+    found = _stat(pid)[1]
+    return int(found) if found.isdigit() and _title(int(found)) == title else None
 
 
 def _title(pid: int) -> str:
@@ -492,7 +507,7 @@ def keeper(directory: Path) -> int | None:
         told = path.read_text().split() if path.is_file() and holder(path) else []  # tests put pipes there
     except OSError:
         return None
-    return int(told[0]) if told else None
+    return int(told[0]) if told and _title(int(told[0])) == "coop" else None  # else it is just ending
 
 
 def _numbering(pid: int) -> str | None:

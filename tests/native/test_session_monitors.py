@@ -193,7 +193,7 @@ def test_killed_at_any_moment(sessions: Sessions, which: str) -> None:
         while not done.is_set():
             time.sleep(0.08 * chance.random())
             helpers = sessions.helpers()
-            monitors = [pid for helper in helpers for pid in children(helper)]
+            monitors = [pid for helper in helpers for pid in children(helper)]  # or one that is about to be
             making = [pid for monitor in monitors for pid in descendants(monitor)]
             choice = {"making": making, "monitor": monitors, "helper": helpers}
             there = choice.get(which) or [*making, *monitors, *helpers]
