@@ -345,6 +345,7 @@ def alive(pids: Sequence[int]) -> list[int]:
 
 def kill(*pids: int) -> None:
     """Kill some processes; those that have ended already do not matter."""
+    assert all(pid > 1 for pid in pids), "init adopts what loses its parent, and is nobody's to kill"
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
