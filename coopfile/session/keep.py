@@ -36,6 +36,8 @@ ENDED, ROOM, FULL = b".", b"+", b"-"  # what the helper is told
 _NAME = "coop: monitor of sessions"
 _QUICK = 0.5  # seconds that who asks may take when it is refused
 _PROMPT = 5.0  # seconds that a maker may take between two parts of what it hands over
+_SPARED = 2.0  # seconds that a monitor stays without a session
+_NEVER = float("inf")
 _LOOKS = 60.0  # seconds between two looks whether anything leads to the sessions
 _SIGNAL = 128  # bytes of struct signalfd_siginfo, which begins with the number
 _LEAVING = os.WEXITED | os.WNOHANG | os.WNOWAIT
@@ -44,7 +46,7 @@ _MORE = "end some, or raise the limit: ulimit -u, or pids.max of the control gro
 
 
 def main(control: _socket.socket, make: Make) -> NoReturn:
-    """Be a monitor of what comes from the helper until there is neither that nor a session; never returns.
+    """Be a monitor of what comes from the helper until there is no session for a while; never returns.
 
     ``make`` is what a maker does.
     """
@@ -111,6 +113,7 @@ class Monitor:
         self._signals = syscalls.signal_descriptor(signals.HANDLED)
         self._sessions: list[Session] = []
         self._undoers: set[int] = set()
+        self._empty: float | None = None  # since when there is no session
         self._ending = False
         self._full = False
         self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)  # the sessions', too
@@ -119,10 +122,11 @@ class Monitor:
         self._most = hard // 2 if hard >= 0 else 1 << 30  # the rest is for those that are being made
 
     def keep(self) -> None:
-        """See to sessions until there are none any more, and the helper is gone."""
+        """See to sessions until there are none, and none comes for a while."""
         looks = time.monotonic() + _LOOKS
         while self._control is not None or self._sessions:
-            ready = self._wait(looks - time.monotonic())
+            goes = self._retires()
+            ready = self._wait(min(looks, goes) - time.monotonic())
             number = self._signalled()
             while number:
                 if number == signals.SIGCHLD:
@@ -137,9 +141,21 @@ class Monitor:
                     self._receive(session)
             if self._control is not None and self._control.fileno() in ready:
                 self._take(self._control)
+            if self._control is not None and not ready and time.monotonic() >= goes:
+                # The helper cannot send any more. What it has sent comes yet, and then the end.
+                self._control.shutdown(_socket.SHUT_RD)
             if time.monotonic() >= looks:
                 self._look()
                 looks = time.monotonic() + _LOOKS
+
+    def _retires(self) -> float:
+        """Return when to end for want of sessions."""
+        if self._sessions or self._control is None:
+            self._empty = None
+            return _NEVER
+        if self._empty is None:
+            self._empty = time.monotonic()
+        return self._empty + _SPARED
 
     def _wait(self, seconds: float) -> set[int]:
         """Wait for a signal, the helper and the makers; return the descriptors from which something comes."""

@@ -109,6 +109,32 @@ def test_monitor_ends_with_its_last_session(sessions: Sessions) -> None:
     assert sessions.left() == []
 
 
+def test_monitor_without_sessions(sessions: Sessions) -> None:
+    """A monitor ends when it has had no session for a while; the next one has another, of the same helper."""
+    caller = sessions.opened("one")
+    monitor = sessions.monitor("one")
+    caller.stop("one")
+    (helper,) = sessions.helpers()
+    assert wait_gone([monitor])
+    assert sessions.helpers() == [helper]
+    caller.open("two")
+    assert sessions.monitor("two") != monitor
+    caller.stop("two")
+    assert sessions.left() == []
+
+
+def test_asked_for_while_a_monitor_ends(sessions: Sessions) -> None:
+    """A session that is asked for at the moment when its monitor ends for want of any is started."""
+    caller = sessions.caller()
+    for number in range(5):
+        caller.open("one")
+        caller.stop("one")
+        time.sleep(1.97 + 0.015 * number)
+    caller.open("one")
+    assert caller.run("true", name="one").status == 0
+    caller.stop("one")
+
+
 def test_end_that_takes_its_time(sessions: Sessions) -> None:
     """While one session's end takes its time others start, serve and stop."""
     before = cgroup_directories()
