@@ -363,9 +363,9 @@ class Sessions:
         return self._directories[name]
 
     def first(self, name: str = "default") -> int:
-        """Return the number of a session's PID 1, as the host counts."""
+        """Return the number of PID 1 as the host counts, or of the keeper of a session on an engine."""
         # The kernel's list of locks is read in pieces, and may miss one while it changes.
-        found = wait_until(lambda: keeper(self.directory(name)), 2)
+        found = wait_until(lambda: first_of(self.directory(name)), 2)
         assert found, "the session does not run"
         return int(found)
 
@@ -393,7 +393,7 @@ class Sessions:
         """Know a session that has just been opened, and its processes."""
         self._directories[name] = self.data / "sessions" / Path(directory).name
         self._known.update(_of_session(self._directories[name]))
-        first = keeper(self._directories[name])
+        first = first_of(self._directories[name])
         monitor = None if first is None else monitor_of(first)
         if monitor is not None:
             self._monitors.add(monitor)
@@ -436,11 +436,11 @@ class Sessions:
         kill(*self.helpers())
         sessions = self.data / "sessions"
         for path in sessions.glob("*/alive") if sessions.is_dir() else ():
-            first = keeper(path.parent)
-            monitor = None if first is None else monitor_of(first)
-            self._monitors.update(() if monitor is None else (monitor,))
+            first = first_of(path.parent)
+            if first is not None:
+                self._monitors.add(monitor_of(first) or first)
         for monitor in alive(sorted(self._monitors)):
-            if _title(monitor) != _MONITOR:
+            if _title(monitor) != _MONITOR and not _is_keeper(monitor):
                 continue  # it has ended, and another process has its number
             with contextlib.suppress(ProcessLookupError):
                 os.kill(monitor, signal.SIGTERM)
@@ -473,7 +473,7 @@ def holder(path: Path) -> int | None:
 
 def _of_session(directory: Path) -> list[int]:
     """Return the numbers of the processes of one session: PID 1, what is below, and what stays beside it."""
-    first = keeper(directory)
+    first = first_of(directory)
     if first is None:
         return []
     monitor = monitor_of(first)
@@ -500,6 +500,19 @@ def _title(pid: int) -> str:
         return ""
 
 
+def first_of(directory: Path) -> int | None:
+    """Return the number of a session's PID 1, or of the keeper of one on an engine; None when it has ended.
+
+    Another process may have its number then.
+    """
+    found = keeper(directory)
+    return found if found is not None and (_title(found) == "coop" or _is_keeper(found)) else None
+
+
+def _is_keeper(pid: int) -> bool:
+    return "coopfile.session" in _title(pid)
+
+
 def keeper(directory: Path) -> int | None:
     """Return the number of the process with whose end a session that lives ends."""
     path = directory / "alive"
@@ -507,7 +520,7 @@ def keeper(directory: Path) -> int | None:
         told = path.read_text().split() if path.is_file() and holder(path) else []  # tests put pipes there
     except OSError:
         return None
-    return int(told[0]) if told and _title(int(told[0])) == "coop" else None  # else it is just ending
+    return int(told[0]) if told else None
 
 
 def _numbering(pid: int) -> str | None:

@@ -27,7 +27,7 @@ class EngineSessions(Sessions):
 
     def keeper(self, name: str = "default") -> int:
         """Return the number of the process that keeps a session."""
-        return self.monitor(name)
+        return self.first(name)
 
     def clients(self, name: str = "default") -> list[int]:
         """Return the engine's own processes that the keeper has started."""

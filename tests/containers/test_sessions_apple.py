@@ -121,7 +121,7 @@ def test_a_keeper_that_is_killed(sessions: AppleSessions) -> None:
     """The container ends with it; what is left of it goes at the next use."""
     caller = sessions.opened()
     processes = sessions.processes()
-    kill(sessions.monitor())
+    kill(sessions.first())
     assert wait_gone(processes)
     with pytest.raises(Refused, match="does not run"):
         caller.run("true")
