@@ -10,6 +10,7 @@ import os
 import sys
 import time
 
+from coopfile import startup
 from coopfile.errors import NotAllowedError
 from coopfile.find import directories, home_directory
 from coopfile.plan.bind import PATH, Host, Weakening, bind, expand
@@ -112,6 +113,7 @@ def bound(
     launch = bind(plan, this_host(project, environment, session), command)
     if plan.base.image is None:
         return Bound(launch, inputs, private)
+    startup.load("image")
     from coopfile.rootfs import base
 
     found = base.find(plan, directories(environment).rootfs, project.root)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 
@@ -13,7 +12,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
-    from typing import NoReturn
 
 VERBS = (
     "init",
@@ -80,22 +78,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         sys.stderr.write("coop: this is a bug in coop: please report it with the lines above\n")
         return 125
-
-
-def entry() -> NoReturn:
-    """Be the program ``coop``: like ``main``, without the 2 ms of taking the interpreter apart.
-
-    Nothing here lives long enough for the collector, which would also copy, in each child,
-    every page that it looks at.
-    """
-    gc.disable()
-    status = main()
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except OSError:
-        status = status or 125
-    os._exit(status)
 
 
 def _open_streams() -> None:
@@ -210,7 +192,3 @@ def _tell(error: CoopError, arguments: Sequence[str]) -> None:
     from coopfile.cli.failures import tell
 
     tell(error, as_json="--json" in arguments)
-
-
-if __name__ == "__main__":
-    entry()
