@@ -113,7 +113,7 @@ def bound(
     launch = bind(plan, this_host(project, environment, session), command)
     if plan.base.image is None:
         return Bound(launch, inputs, private)
-    startup.load("image")
+    startup.load_more("image")
     from coopfile.rootfs import base
 
     found = base.find(plan, directories(environment).rootfs, project.root)

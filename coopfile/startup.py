@@ -53,6 +53,7 @@ BUNDLES = {
     ),
 }
 _missing: list[str] = []  # bundles that were asked for
+_alone = False  # whether this process is ``coop``, which has one thread
 
 
 def entry() -> NoReturn:
@@ -61,6 +62,8 @@ def entry() -> NoReturn:
     Nothing here lives long enough for the collector, which would also copy, in each child,
     every page that it looks at.
     """
+    global _alone
+    _alone = True
     gc.disable()
     verb = sys.argv[1] if len(sys.argv) > 1 and sys.platform == "linux" else ""
     if verb == "exec" or (verb == "run" and "--session" not in sys.argv):
@@ -104,6 +107,12 @@ def load(name: str) -> bool:
         if module not in modules and not _execute(module, source, code):
             break  # whoever imports it is told why
     return True
+
+
+def load_more(name: str) -> None:
+    """Do what ``load`` does, in the program ``coop``: elsewhere another thread may be importing the same."""
+    if _alone:
+        load(name)
 
 
 def _read(name: str) -> tuple[Part, ...] | None:

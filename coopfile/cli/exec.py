@@ -104,7 +104,7 @@ def execute(options: ExecOptions) -> int:
     if connection is None:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
     else:
-        startup.load("attached")
+        startup.load_more("attached")
     from coopfile import audit
     from coopfile.cli import attached
     from coopfile.session.model import Command, SessionGone

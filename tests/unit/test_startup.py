@@ -139,6 +139,14 @@ def test_damaged(library: Path, damage: str) -> None:
     assert not is_loaded(library)
 
 
+def test_only_in_the_program(library: Path) -> None:
+    """In somebody's program, whose threads import too, nothing comes out of bundles."""
+    write(library)
+    text = "import sys; from coopfile import startup; startup.load_more('run'); "
+    text += "print('coopfile.cli' in sys.modules)"
+    assert output(library, text) == "False\n"
+
+
 def test_a_module_that_fails(library: Path) -> None:
     """Of a module that cannot be imported who imports it is told, as without a bundle."""
     source = library / "coopfile/native/runner.py"
