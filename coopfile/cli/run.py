@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-from coopfile.audit import Entry
 from coopfile.cli.options import seconds
 from coopfile.errors import CoopError, SettingError, UsageError
 from coopfile.find import approvals, directories, find
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
+    from coopfile.audit import Entry
     from coopfile.cli.options import CommandOptions, RunOptions
     from coopfile.compiling import Compiled
     from coopfile.find import Project
@@ -82,6 +82,8 @@ def execute(options: RunOptions) -> int:
     """Compile or recall the plan, run the command, and return the exit status."""
     timeout = None if options.timeout is None else seconds("--timeout", options.timeout)
     project = find(options.directory, options.file, os.environ)
+    from coopfile.audit import Entry  # which not every system has that `coop render` works on
+
     entry = Entry("run", project.root, options.command, options.identity)
     try:
         status = _execute(options, project, timeout, entry)
