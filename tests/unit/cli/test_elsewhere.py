@@ -118,3 +118,17 @@ def test_what_needs_linux(
             assert main.main(words) == 125
             said = capsys.readouterr().err
             assert f"coop {verb} needs Linux" in said and "docs/backends.md" in said
+
+
+def test_sessions_need_linux(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From Python, too, what cannot be is told; a fake back end serves tests everywhere."""
+    monkeypatch.setattr(sys, "platform", "darwin")
+    plan = coopfile.compile(project / "tools.toml")
+    with coopfile.Session(plan, directory=project) as session:
+        with pytest.raises(coopfile.CoopError, match="sessions need Linux") as raised:
+            session.exec(["true"])
+        assert raised.value.remedy is not None and "FakeBackend" in raised.value.remedy
+    fake = coopfile.FakeBackend()
+    fake.answer(["true"])
+    with coopfile.Session(plan, directory=project, backend=fake) as session:
+        assert session.exec(["true"]).ok
