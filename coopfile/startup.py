@@ -28,12 +28,15 @@ PACKAGE = os.path.dirname(__file__)
 _HASHED = 8  # bytes in front of a bundle: a crash may leave it cut or full of zeros
 _VERSION = int.from_bytes(MAGIC_NUMBER, "little")
 _INIT = "/__init__.py"
-_LINE = ("cli", "errors", "record", "cli.options", "cli.main", "native", "native.marks", "find")
+_LINE = (
+    *("cli", "errors", "record", "plan", "plan.sessions", "cli.options", "cli.main", "native"),
+    *("native.marks", "find"),
+)
 # What verbs import when they have nothing to compile, each module behind those that it imports.
 BUNDLES = {
     "run": (
         *_LINE,
-        *("plan", "plan.sessions", "audit", "plan.hosttools", "plan.bind", "launching", "plan.model"),
+        *("audit", "plan.hosttools", "plan.bind", "launching", "plan.model"),
         *("plan.cache", "cli.run", "native.suitable", "native.syscalls", "native.sources", "native.kept"),
         *("native.running", "native.landlock", "native.namespaces", "native.report", "native.seccomp"),
         *("native.signals", "native.streams", "native.title", "native.cgroups", "native.confine"),
@@ -44,7 +47,7 @@ BUNDLES = {
     "image": ("language", "language.items", "rootfs", "rootfs.hold", "rootfs.base", "native.layered"),
     "exec": (
         *_LINE,
-        *("native.wire", "plan", "plan.sessions", "cli.exec"),
+        *("native.wire", "cli.exec"),
     ),
     # While a session runs the command.
     "attached": (
