@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Subjects = Sequence[tuple[str, Callable[[subjects.Place], Subject | Call]]]
     Skipped = list[tuple[str, str]]
 
-_PULLS = 3  # rounds of what takes seconds
+_PULLS = 5  # rounds of what takes seconds
 _MOST = 5000  # sandboxes at once
 
 

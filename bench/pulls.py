@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from bench.measure import Subject
 from bench.subjects import Place, call, command, quietly, tool, variables
 from coopfile.native import syscalls
+from coopfile.rootfs.disk import sync
 from coopfile.rootfs.tree import remove_tree
 
 _SIZE = "size=6g"
@@ -67,7 +68,10 @@ def kept(place: Place, fresh: str, reference: str) -> tuple[tuple[str, Callable[
 def pulls(
     fresh: str, reference: str, layers: tuple[str, ...]
 ) -> tuple[tuple[str, Callable[[Place], Subject]], ...]:
-    """Return what is compared for an image: each begins with nothing of it."""
+    """Return what is compared for an image: each begins with nothing of it.
+
+    What the one before has left to be written is on disk by then: who syncs would wait for that, too.
+    """
 
     def coop(place: Place) -> Subject:
         project, data = os.path.join(fresh, "project"), os.path.join(fresh, "data")
@@ -77,6 +81,7 @@ def pulls(
             for path in (os.path.join(data, "coop", "rootfs"), os.path.join(project, "Coopfile.lock")):
                 with contextlib.suppress(FileNotFoundError):
                     remove_tree(path)
+            sync(fresh)
 
         shutil.rmtree(project, ignore_errors=True)
         _project(project, reference, given)
@@ -90,6 +95,7 @@ def pulls(
 
         def reset() -> None:
             call(*common, "rmi", "--all", "--force", environment=given)
+            sync(fresh)
 
         place.cleanup.callback(quietly, "umount", os.path.join(fresh, "podman", "overlay"))
         return Subject("podman", "podman pull", argv, fresh, given, reset)
@@ -103,6 +109,7 @@ def pulls(
             with contextlib.suppress(FileNotFoundError):
                 remove_tree(target)
             os.mkdir(target)
+            sync(fresh)
 
         tool("tar"), tool("gzip")
         return Subject("tar", "tar -xz", argv, fresh, variables(place), reset)

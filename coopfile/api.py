@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from coopfile.plan.model import Plan
 
-_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from coopfile.cli.main import entry; entry()"
+_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from coopfile.startup import entry; entry()"
 
 
 def compile(

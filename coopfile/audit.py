@@ -281,23 +281,10 @@ def path(root: str, environment: Mapping[str, str]) -> str:
 
 def read(place: str) -> list[dict[str, Any]]:
     """Return what the files of a log hold, the oldest first; damaged lines are left out. Raises OSError."""
-    import json
+    from coopfile import jsonlines
 
-    found = []
-    for name in (*(f"{place}.{number}" for number in range(_FILES - 1, 0, -1)), place):
-        try:
-            with open(name, "rb") as file:
-                lines = file.read(2 * _MOST_BYTES).splitlines()
-        except FileNotFoundError:
-            continue
-        for line in lines:
-            try:
-                entry = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(entry, dict) and set(FIELDS) <= entry.keys():
-                found.append(entry)
-    return found
+    places = (*(f"{place}.{number}" for number in range(_FILES - 1, 0, -1)), place)
+    return jsonlines.read(places, 2 * _MOST_BYTES, lambda entry: set(FIELDS) <= entry.keys())
 
 
 def _opened(place: str) -> int:

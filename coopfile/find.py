@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 
 from coopfile.errors import CoopError
 from coopfile.native.marks import is_placeholder
@@ -102,6 +103,8 @@ def home_directory(environment: Mapping[str, str]) -> str:
     home = environment.get("HOME", "")
     if home.startswith("/"):
         return os.path.normpath(home)
+    if sys.platform == "win32":
+        return os.path.expanduser("~")
     import pwd
 
     try:
@@ -218,6 +221,8 @@ def _lock(project: Place) -> Place | None:
 
 def _check_owner(place: Place, directory: str) -> None:
     """Refuse a Coopfile that somebody else put above the caller's directory, or a link to it."""
+    if sys.platform == "win32":  # it does not tell owners so, and nothing is run there
+        return
     owners = {os.lstat(place.path).st_uid, os.stat(place.path).st_uid} - {os.geteuid(), 0}
     for owner in owners:
         raise CoopError(
@@ -228,8 +233,10 @@ def _check_owner(place: Place, directory: str) -> None:
 
 def read_bounded(place: Place) -> bytes:
     """Read a file of at most ``LARGEST`` bytes, the one that was found and no other."""
+    from coopfile.system import READING
+
     try:
-        descriptor = os.open(place.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(place.path, READING)
     except OSError as error:
         raise CoopError(f"{place.name}: {error.strerror}") from None
     with os.fdopen(descriptor, "rb") as file:

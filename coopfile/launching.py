@@ -10,6 +10,7 @@ import os
 import sys
 import time
 
+from coopfile import startup
 from coopfile.errors import NotAllowedError
 from coopfile.find import directories, home_directory
 from coopfile.plan.bind import PATH, Host, Weakening, bind, expand
@@ -112,6 +113,7 @@ def bound(
     launch = bind(plan, this_host(project, environment, session), command)
     if plan.base.image is None:
         return Bound(launch, inputs, private)
+    startup.load_more("image")
     from coopfile.rootfs import base
 
     found = base.find(plan, directories(environment).rootfs, project.root)
@@ -122,14 +124,24 @@ def bound(
 
 def place(plan: Plan, project: Project, environment: Mapping[str, str], session: str = DEFAULT) -> Place:
     """Return where a project's plan is run on a container engine."""
-    from coopfile.engines.call import own_environment
     from coopfile.engines.making import Place
 
     inputs, private = guarded(project, environment)
     host = this_host(project, environment, session)
-    writable = [host.workspace, *(os.path.realpath(expand(path, host.home)) for path in plan.files.write)]
     own = directories(environment)
-    return Place(host, own_environment(environment, writable), inputs, private, own.state)
+    return Place(host, outside(plan, project, environment), inputs, private, own.state)
+
+
+def outside(plan: Plan, project: Project, environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the environment of what coop itself runs and asks, out of reach of what a sandbox can write.
+
+    Raises CoopError.
+    """
+    from coopfile.engines.call import own_environment
+
+    home = os.path.realpath(home_directory(environment))
+    writable = [project.root, *(os.path.realpath(expand(path, home)) for path in plan.files.write)]
+    return own_environment(environment, writable)
 
 
 def guarded(project: Project, environment: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

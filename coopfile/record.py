@@ -40,7 +40,9 @@ class Record:
         state = self.__dict__
         if len(values) > len(fields):
             raise TypeError(f"{type(self).__name__} takes {len(fields)} fields, got {len(values)}")
-        state.update(zip(fields, values, strict=False))
+        state.update(zip(fields, values))  # noqa: B905 - `strict` costs a third more
+        if len(values) == len(fields) and not named:
+            return
         for name, value in named.items():
             if name not in fields or name in state:
                 raise TypeError(f"{type(self).__name__} has no such field, or has it twice: {name}")

@@ -7,6 +7,8 @@ import errno
 import os
 import stat
 
+from coopfile.system import READING
+
 
 def read(path: str, most: int) -> bytes | None:
     """Return what a file holds, of at most ``most`` bytes; None if there is none. Waits for no pipe's writer.
@@ -14,7 +16,7 @@ def read(path: str, most: int) -> bytes | None:
     Raises OSError, for what is not a file, or is larger, too.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, READING)
     except (FileNotFoundError, NotADirectoryError):
         return None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -39,7 +41,7 @@ def write(path: str, content: bytes, mode: int | None = None, *, durable: bool =
     partial = f"{path}.{os.getpid()}.tmp"
     with open(partial, "xb") as file:
         try:
-            if mode is not None:
+            if mode is not None and hasattr(os, "fchmod"):  # Windows has no modes
                 os.fchmod(file.fileno(), mode)
             file.write(content)
             file.flush()
@@ -63,5 +65,8 @@ def _sweep(path: str) -> None:
 
 
 def _is_writing(pid: str) -> bool:
-    """Tell whether a process may be another writer; one that had this process's id is gone."""
-    return pid != str(os.getpid()) and os.path.exists(f"/proc/{pid}")
+    """Tell whether a process may be another writer; one that had this process's id is gone.
+
+    Where there is no such directory of processes, each may be.
+    """
+    return pid != str(os.getpid()) and (os.path.exists(f"/proc/{pid}") or not os.path.exists("/proc/self"))

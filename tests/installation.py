@@ -25,7 +25,7 @@ def install(checkout: Path, library: Path, script: Path) -> tuple[str, ...]:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(str(file.locate()), target)
     script.write_text(
-        f"import sys\nsys.path.insert(0, {str(library)!r})\nfrom coopfile.cli.main import entry\nentry()\n"
+        f"import sys\nsys.path.insert(0, {str(library)!r})\nfrom coopfile.startup import entry\nentry()\n"
     )
     python = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
     subprocess.run([python, "-I", "-m", "compileall", "-q", str(library)], check=True, timeout=120)

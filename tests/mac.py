@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 import sys
+import urllib.request  # noqa: F401 -- a real Mac has a module for it that is not here
 from types import ModuleType
 
 _LINUX_ONLY: dict[ModuleType, tuple[str, ...]] = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Sequence
 
 from coopfile import wholefile
@@ -22,6 +23,7 @@ from coopfile.plan.compare import Change, compare, widening
 from coopfile.plan.model import Plan
 from coopfile.plan.resolve import resolve
 from coopfile.record import Record
+from coopfile.system import READING
 
 # Written by the reader, not by the repository.
 OWN_LAYERS = ("default", "user", "environment", "command line")
@@ -141,12 +143,13 @@ def every(directory: str) -> tuple[Approval, ...]:
 def _read(path: str) -> Approval | None:
     """Return what is recorded; a record that is damaged, or that others could have written, is none."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, READING | getattr(os, "O_NOFOLLOW", 0))
     except OSError:
         return None
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
-        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        # On Windows, where nothing is run, it is the user's profile that others cannot write to.
+        if sys.platform != "win32" and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
             return None
         head, _, text = file.read().partition(b"\n")
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from coopfile.errors import UsageError
 from coopfile.language.settings import TRUST_LEVELS
 from coopfile.language.values import BadValue, Identity
-from coopfile.plan.model import Access
+from coopfile.plan.model import STORES, TOOLS, Access
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -29,13 +29,10 @@ class Grant(Record):
     stores: tuple[str, ...]
 
 
-_TOOLS = ("bash", "edit_file", "read_file", "write_file")
-_STORES = ("private", "shared", "social")
-
 GRANTS = {
-    "owner": Grant(sandboxed=False, tools=_TOOLS, stores=_STORES),
-    "full": Grant(sandboxed=True, tools=_TOOLS, stores=_STORES),
-    "inner": Grant(sandboxed=True, tools=_TOOLS, stores=("shared", "social")),
+    "owner": Grant(sandboxed=False, tools=TOOLS, stores=STORES),
+    "full": Grant(sandboxed=True, tools=TOOLS, stores=STORES),
+    "inner": Grant(sandboxed=True, tools=TOOLS, stores=("shared", "social")),
     "familiar": Grant(sandboxed=True, tools=("read_file",), stores=("social",)),
     "public": Grant(sandboxed=True, tools=(), stores=()),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found, unused-ignore]
 import os
 
+from coopfile import startup
 from coopfile.cli.options import seconds
 from coopfile.errors import UsageError
 from coopfile.find import directories, find
@@ -102,6 +103,8 @@ def execute(options: ExecOptions) -> int:
     connection = _asked(directory, asking) if short and not terminals else None
     if connection is None:
         _signal.pthread_sigmask(_signal.SIG_SETMASK, mask)
+    else:
+        startup.load_more("attached")
     from coopfile import audit
     from coopfile.cli import attached
     from coopfile.session.model import Command, SessionGone

@@ -12,6 +12,7 @@ from coopfile.cli import output
 from coopfile.cli.lock import add_frozen
 from coopfile.errors import CoopError
 from coopfile.record import Record
+from coopfile.system import LINUX, system
 
 SUMMARY = "write a commented starter Coopfile, or where there is one get its root file system ready"
 EPILOG = """examples:
@@ -117,6 +118,11 @@ def main(options: argparse.Namespace) -> int:
         raise CoopError(f"{output.safe(directory)} is not a directory")
     target = os.path.join(directory, options.file or "Coopfile")
     if options.frozen or (os.path.lexists(target) and not (options.force or options.show)):
+        if system() != LINUX:
+            raise CoopError(
+                f"{output.safe(target)} is there already, and what it asks for is built on Linux alone",
+                "coop render dockerfile prints how; coop init --force writes a new Coopfile",
+            )
         from coopfile.cli.rootfs import prepare
 
         return prepare(options, frozen=options.frozen)

@@ -95,7 +95,7 @@ def settle(compiled: Compiled, *, upgrade: bool = False, frozen: bool = False) -
     """
     from coopfile import lock
     from coopfile.find import read_bounded
-    from coopfile.launching import place
+    from coopfile.launching import outside
     from coopfile.rootfs import fetch
 
     if upgrade and frozen:
@@ -124,7 +124,7 @@ def settle(compiled: Compiled, *, upgrade: bool = False, frozen: bool = False) -
         return Settled(path, before, before)
     if frozen:
         raise CoopError(f"{name} is missing, and --frozen writes none", "coop lock writes it; commit it")
-    after = Lock(named, fetch.resolve(image, place(plan, project, os.environ).environment, project.root))
+    after = Lock(named, fetch.resolve(image, outside(plan, project, os.environ), project.root))
     if before is not None and (before.image, before.digest) == (after.image, after.digest):
         after = before
     return Settled(path, before, after)

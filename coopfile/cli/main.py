@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 
@@ -13,7 +12,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
-    from typing import NoReturn
 
 VERBS = (
     "init",
@@ -42,10 +40,15 @@ VERBS = (
     "completion",
 )
 
+# What works on every system, and what on all but Windows: the rest runs something, or keeps it.
+_ANYWHERE = ("init", "plan", "check", "why", "allow", "status", "render", "schema", "completion")
+_UNIX = ("lock", "log", "proxy")
+
 # `coop sandbox VERB` is another name of these.
 _OF_SANDBOX = ("status", "reset", "clean")
 
 _ABOUT = "Run AI agents and any other untrusted command in the sandbox that a Coopfile describes."
+_ELSEWHERE = " On this system it checks and renders what that says; what runs something needs Linux."
 _EPILOG = """examples:
   coop init                        write a Coopfile for the project in this directory, or build on its image
   coop plan                        show what the sandbox may have
@@ -82,22 +85,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 125
 
 
-def entry() -> NoReturn:
-    """Be the program ``coop``: like ``main``, without the 2 ms of taking the interpreter apart.
-
-    Nothing here lives long enough for the collector, which would also copy, in each child,
-    every page that it looks at.
-    """
-    gc.disable()
-    status = main()
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except OSError:
-        status = status or 125
-    os._exit(status)
-
-
 def _open_streams() -> None:
     """Give the streams that the caller closed to /dev/null: there may be something to tell."""
     from coopfile.native import streams
@@ -110,6 +97,12 @@ def _open_streams() -> None:
 def _dispatch(arguments: list[str]) -> int:
     if arguments and arguments[0].startswith("-"):
         arguments = verb_first(arguments)
+    if arguments[:1] == ["sandbox"]:
+        following = verb_first(arguments[1:])
+        if following and following[0] in _OF_SANDBOX:
+            arguments = following
+    if sys.platform != "linux" and arguments and arguments[0] in VERBS:
+        _refuse_elsewhere(arguments[0])
     if arguments[:1] == ["run"]:
         quick = quick_run(arguments[1:])
         if quick is not None:
@@ -122,17 +115,30 @@ def _dispatch(arguments: list[str]) -> int:
             from coopfile.cli import exec as verb
 
             return verb.execute(asked)
-    if arguments[:1] == ["init"]:
+    if arguments[:1] == ["init"] and sys.platform == "linux":
         from coopfile.cli.ready import tell_ready
 
         quick = quick_run(arguments[1:])
         if quick is not None and tell_ready(quick):
             return 0
-    if arguments[:1] == ["sandbox"]:
-        following = verb_first(arguments[1:])
-        if following and following[0] in _OF_SANDBOX:
-            arguments = following
     return _with_argparse(arguments)
+
+
+def verbs_here() -> tuple[str, ...]:
+    """Return the verbs that work on this system; not all others can even be imported there."""
+    if sys.platform == "linux":
+        return VERBS
+    unix = () if sys.platform == "win32" else _UNIX
+    return tuple(verb for verb in VERBS if verb in _ANYWHERE or verb in unix)
+
+
+def _refuse_elsewhere(verb: str) -> None:
+    if verb not in verbs_here():
+        where = "Linux or macOS" if verb in _UNIX else "Linux"
+        raise CoopError(
+            f"coop {verb} needs {where}",
+            "coop render prints what can be run here: docs/backends.md, Other machines",
+        )
 
 
 def _with_argparse(arguments: list[str]) -> int:
@@ -140,9 +146,9 @@ def _with_argparse(arguments: list[str]) -> int:
     import importlib
 
     first = arguments[:1]
-    options = _parsed(parser(first if first and first[0] in VERBS else VERBS), arguments)
+    options = _parsed(parser(first if first and first[0] in VERBS else None), arguments)
     if options.verb is None:
-        raise UsageError("no command given", f"one of: {', '.join(VERBS)}; coop --help tells more")
+        raise UsageError("no command given", f"one of: {', '.join(verbs_here())}; coop --help tells more")
     status = importlib.import_module(f"coopfile.cli.{options.verb}").main(options)
     assert isinstance(options, argparse.Namespace)
     return int(status)
@@ -162,7 +168,7 @@ def _parsed(known: argparse.ArgumentParser, arguments: list[str]) -> argparse.Na
     return known.parse_args(arguments)
 
 
-def parser(names: Sequence[str] = VERBS) -> argparse.ArgumentParser:
+def parser(names: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """Return the parser of the whole command line, or of some verbs alone: each costs its imports."""
     import argparse
     import importlib
@@ -170,12 +176,15 @@ def parser(names: Sequence[str] = VERBS) -> argparse.ArgumentParser:
     from coopfile import __version__
 
     top = argparse.ArgumentParser(
-        prog="coop", description=_ABOUT, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="coop",
+        description=_ABOUT if sys.platform == "linux" else _ABOUT + _ELSEWHERE,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"coop {__version__}")
     add_common(top, defaults=True)
     verbs = top.add_subparsers(dest="verb", metavar="COMMAND", title="commands", action=_verbs())
-    for name in names:
+    for name in verbs_here() if names is None else names:
         module = importlib.import_module(f"coopfile.cli.{name}")
         verb = verbs.add_parser(
             name,
@@ -210,7 +219,3 @@ def _tell(error: CoopError, arguments: Sequence[str]) -> None:
     from coopfile.cli.failures import tell
 
     tell(error, as_json="--json" in arguments)
-
-
-if __name__ == "__main__":
-    entry()

@@ -8,6 +8,7 @@ decides. A test holds the two to the same answers.
 from __future__ import annotations
 
 from coopfile.errors import UsageError
+from coopfile.plan.sessions import DEFAULT
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -23,12 +24,11 @@ PLACES = ("direct", "group")
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}  # milliseconds
 
 
-class RunOptions(Record):
-    """What ``coop run`` was asked.
+class CommandOptions(Record):
+    """What every verb was asked that runs a command.
 
     ``timeout`` and ``ttl`` are as written; ``plan`` is a plan's JSON, to be used instead of the
-    project's; ``session`` is the name of one to run in; ``publish`` tells whether ports are published;
-    ``quiet`` and ``verbose`` are counts.
+    project's; ``quiet`` and ``verbose`` are counts.
     """
 
     command: tuple[str, ...] = ()
@@ -39,9 +39,7 @@ class RunOptions(Record):
     assignments: tuple[str, ...] = ()
     timeout: str | None = None
     plan: str | None = None
-    session: str | None = None
     ttl: str | None = None
-    publish: bool = True
     quiet: int = 0
     verbose: int = 0
     json: bool = False
@@ -53,35 +51,27 @@ class RunOptions(Record):
         return (self.file, self.identity, self.place, self.assignments, self.plan)
 
 
-class ExecOptions(Record):
+class RunOptions(CommandOptions):
+    """What ``coop run`` was asked.
+
+    ``session`` is the name of one to run in; ``publish`` tells whether ports are published.
+    """
+
+    session: str | None = None
+    publish: bool = True
+
+
+class ExecOptions(CommandOptions):
     """What ``coop exec`` and ``coop shell`` were asked.
 
-    ``inside`` is the directory to start in and ``variables`` are as written: ``NAME=VALUE``.
-    ``terminal`` says whether one may be used. The rest is as in ``RunOptions``.
+    ``name`` is the session's. ``inside`` is the directory to start in and ``variables`` are as written:
+    ``NAME=VALUE``. ``terminal`` says whether one may be used.
     """
 
-    name: str
-    command: tuple[str, ...] = ()
+    name: str = DEFAULT
     inside: str | None = None
     variables: tuple[str, ...] = ()
-    timeout: str | None = None
-    ttl: str | None = None
     terminal: bool = True
-    directory: str = "."
-    file: str | None = None
-    identity: str | None = None
-    place: str = "direct"
-    assignments: tuple[str, ...] = ()
-    plan: str | None = None
-    quiet: int = 0
-    verbose: int = 0
-    json: bool = False
-    color: str = "auto"
-
-    @property
-    def compile_options(self) -> tuple[object, ...]:
-        """What a plan depends on, for the cache's key."""
-        return (self.file, self.identity, self.place, self.assignments, self.plan)
 
 
 _COMMON = {"-C": "directory", "--directory": "directory", "-f": "file", "--file": "file", "--as": "identity"}
@@ -136,7 +126,7 @@ def quick_exec(argv: Sequence[str]) -> ExecOptions | None:
     position = _options(argv, position + 1, _OF_EXEC, named)
     if position is None:
         return None
-    return ExecOptions(name, _command(argv, position), **named)
+    return ExecOptions(_command(argv, position), name=name, **named)
 
 
 def _options(argv: Sequence[str], position: int, known: dict[str, str], named: dict[str, Any]) -> int | None:
@@ -219,7 +209,7 @@ def add_common(parser: argparse.ArgumentParser, *, defaults: bool) -> None:
     )
 
 
-def request(options: argparse.Namespace | RunOptions | ExecOptions) -> Request:
+def request(options: argparse.Namespace | CommandOptions) -> Request:
     """Return what is to be compiled."""
     from coopfile.compiling import Request
 

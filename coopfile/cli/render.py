@@ -11,6 +11,7 @@ import sys
 from coopfile.cli import output
 from coopfile.cli.options import add_common, request
 from coopfile.errors import CoopError, UsageError
+from coopfile.system import DESCRIBING, LINUX, LOOKING, system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -143,18 +144,15 @@ def _read(path: str) -> Facts:
 
 
 def _this_machine(target: str, plan: Plan, project: Project) -> Facts:
-    if sys.platform != "linux":
-        raise CoopError(
-            "coop does not know how to look at machines without Linux yet",
-            "describe this one with --facts FILE: docs/backends.md, Other machines",
-        )
+    if system() != LINUX:
+        raise CoopError(LOOKING, DESCRIBING)
     from coopfile.engines.collect import facts
     from coopfile.find import directories
-    from coopfile.launching import guarded, place, this_host
+    from coopfile.launching import guarded, outside, this_host
 
     inputs, private = guarded(project, os.environ)
     masks = os.path.realpath(directories(os.environ).state) + "/masks"
-    engine = _engine(target, plan, place(plan, project, os.environ).environment)
+    engine = _engine(target, plan, outside(plan, project, os.environ))
     return facts(plan, this_host(project, os.environ), engine, inputs=inputs, private=private, masks=masks)
 
 

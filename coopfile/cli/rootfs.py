@@ -15,7 +15,7 @@ from coopfile.compiling import compile_project
 from coopfile.engines.attend import SignalledError, unwinding
 from coopfile.errors import CoopError, UsageError
 from coopfile.find import directories, find
-from coopfile.launching import place
+from coopfile.launching import outside
 from coopfile.native import building
 from coopfile.rootfs import base
 from coopfile.rootfs.build import StageError
@@ -81,7 +81,7 @@ def prepare(
             built = base.build(
                 plan,
                 store,
-                place(plan, compiled.project, os.environ).environment,
+                outside(plan, compiled.project, os.environ),
                 progress,
                 project=compiled.project.root,
                 rebuild=rebuild,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 
-from coopfile.audit import Entry
 from coopfile.cli.options import seconds
 from coopfile.errors import CoopError, SettingError, UsageError
 from coopfile.find import approvals, directories, find
@@ -17,7 +16,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
-    from coopfile.cli.options import ExecOptions, RunOptions
+    from coopfile.audit import Entry
+    from coopfile.cli.options import CommandOptions, RunOptions
     from coopfile.compiling import Compiled
     from coopfile.find import Project
     from coopfile.native.runner import Outcome, Prepared
@@ -82,6 +82,8 @@ def execute(options: RunOptions) -> int:
     """Compile or recall the plan, run the command, and return the exit status."""
     timeout = None if options.timeout is None else seconds("--timeout", options.timeout)
     project = find(options.directory, options.file, os.environ)
+    from coopfile.audit import Entry  # which not every system has that `coop render` works on
+
     entry = Entry("run", project.root, options.command, options.identity)
     try:
         status = _execute(options, project, timeout, entry)
@@ -188,12 +190,12 @@ def _run(prepared: Prepared, timeout: float | None) -> Outcome:
         return runner.run(prepared.replace(layout=layout), timeout=timeout)
 
 
-def recall(project: Project, options: RunOptions | ExecOptions) -> Plan:
+def recall(project: Project, options: CommandOptions) -> Plan:
     """Return the project's plan, from the cache if nothing it depends on has changed."""
     return recalled(project, options)[0]
 
 
-def recalled(project: Project, options: RunOptions | ExecOptions) -> tuple[Plan, str | None]:
+def recalled(project: Project, options: CommandOptions) -> tuple[Plan, str | None]:
     """Do what ``recall`` does, and return the plan's digest, too."""
     own = directories(os.environ)
     key = cache.key(project, options.compile_options, os.environ)
@@ -207,7 +209,7 @@ def recalled(project: Project, options: RunOptions | ExecOptions) -> tuple[Plan,
     return plan, named
 
 
-def _compiled(project: Project, options: RunOptions | ExecOptions) -> Plan:
+def _compiled(project: Project, options: CommandOptions) -> Plan:
     from coopfile.cli.options import request
     from coopfile.compiling import compile_project
 
@@ -216,7 +218,7 @@ def _compiled(project: Project, options: RunOptions | ExecOptions) -> Plan:
     return compiled.plan
 
 
-def _given(project: Project, options: RunOptions | ExecOptions) -> Plan:
+def _given(project: Project, options: CommandOptions) -> Plan:
     """Return the plan on the command line: the caller's own word, as far as their ceiling goes."""
     from coopfile.compiling import hold_to_ceiling
     from coopfile.plan.canonical import from_json
@@ -282,7 +284,7 @@ def _unkept(plan: Plan) -> tuple[Weakening, ...]:
     return unkept(plan)
 
 
-def progress(options: RunOptions | ExecOptions) -> tuple[Callable[[str], None], Callable[[str], None] | None]:
+def progress(options: CommandOptions) -> tuple[Callable[[str], None], Callable[[str], None] | None]:
     """Return what hears of what takes long, and of each line of an engine meanwhile: ``engines.run.run``."""
     shows = not options.quiet and (options.verbose > 0 or sys.stderr.isatty())
     return (lambda _: None) if options.quiet else say, _show if shows else None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from coopfile.cli.options import RunOptions
+    from coopfile.cli.options import CommandOptions, RunOptions
     from coopfile.find import Project
     from coopfile.plan.model import Access, Plan
     from coopfile.session.lifecycle import Opened
@@ -140,7 +140,7 @@ def _run(reach: Callable[[bool], _Reached], asked: Command, entry: Entry) -> int
             again = True
 
 
-def _opened(spec: Spec, options: RunOptions | ExecOptions, asked: Command, again: bool) -> _Reached:
+def _opened(spec: Spec, options: CommandOptions, asked: Command, again: bool) -> _Reached:
     # It is the whole project's, wherever the caller stands who happens to be the first.
     spec = spec.replace(project=spec.project.replace(directory=spec.project.root))
     opened = _open(spec, options)
@@ -153,7 +153,7 @@ def _opened(spec: Spec, options: RunOptions | ExecOptions, asked: Command, again
     return opened.live, named, opened.directory
 
 
-def _open(spec: Spec, options: RunOptions | ExecOptions) -> Opened:
+def _open(spec: Spec, options: CommandOptions) -> Opened:
     """Join or start a session; on an engine people see meanwhile what a run on it would show them."""
     tell, show = progress(options)
     if prefers_native(spec.plan):  # importing what engines need would take longer than all else
@@ -167,7 +167,7 @@ def _open(spec: Spec, options: RunOptions | ExecOptions) -> Opened:
         raise SystemExit(128 + signalled.number) from None
 
 
-def _tell(opened: Opened, spec: Spec, options: RunOptions | ExecOptions) -> None:
+def _tell(opened: Opened, spec: Spec, options: CommandOptions) -> None:
     if opened.fresh:
         choice = opened.choice
         name = title(opened.state.backend) if choice is None else choice.title

@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import threading
 
-from coopfile.engines.choose import HOST, NATIVE, Choice, Tried, look, wanted
+from coopfile.engines.choose import NATIVE, Choice, Tried, falls_back, look, wanted
 from coopfile.errors import CoopError
 from coopfile.find import approvals, directories
 from coopfile.language.diagnostics import Diagnostic
-from coopfile.launching import place
+from coopfile.launching import outside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import TypeVar
 
     from coopfile.compiling import Compiled
-    from coopfile.engines.making import Place
     from coopfile.language.diagnostics import Position
     from coopfile.plan.model import Plan
 
@@ -32,17 +31,17 @@ def look_around(compiled: Compiled, position: Callable[[str], Position | None]) 
     if not plan.sandbox.enabled:
         return ()
     try:
-        where = place(plan, compiled.project, os.environ)
-        choice, tried = _chosen(plan, where)
+        environment = outside(plan, compiled.project, os.environ)
+        choice, tried = _chosen(plan, environment)
     except CoopError as error:
         choice, tried = None, [Tried(NATIVE, None, error.message, error.remedy)]
     except OSError as error:
         choice, tried = None, [Tried(NATIVE, None, str(error))]
     if choice is not None:
-        return _image(compiled, choice, where, position("base.image"))
+        return _image(compiled, choice, environment, position("base.image"))
     why = "; ".join(f"{item.name}: {item.why}" for item in tried)
     remedy = "; or ".join(dict.fromkeys(item.remedy for item in tried if item.remedy)) or None
-    on_host = plan.sandbox.fallback == HOST
+    on_host = falls_back(plan)
     message = f"no back end here can enforce this ({why})"
     if on_host:
         message += ", so commands run unsandboxed"
@@ -50,10 +49,10 @@ def look_around(compiled: Compiled, position: Callable[[str], Position | None]) 
     return (Diagnostic(severity, "backend", message, remedy, position("sandbox.backend"), None),)
 
 
-def _chosen(plan: Plan, where: Place) -> tuple[Choice | None, list[Tried]]:
+def _chosen(plan: Plan, environment: Mapping[str, str]) -> tuple[Choice | None, list[Tried]]:
     """Return the first back end that the plan takes and that works here, and what was wrong with others."""
     failed: list[Tried] = []
-    for tried in look(plan, wanted(plan), where.environment):
+    for tried in look(plan, wanted(plan), environment):
         if tried.choice is not None and tried.name == NATIVE:
             tried = _native(tried, plan)
         if tried.choice is not None:
@@ -79,17 +78,16 @@ def _native(tried: Tried, plan: Plan) -> Tried:
 
 
 def _image(
-    compiled: Compiled, choice: Choice, where: Place, position: Position | None
+    compiled: Compiled, choice: Choice, environment: Mapping[str, str], position: Position | None
 ) -> tuple[Diagnostic, ...]:
     """Return a warning if the image is neither here nor to be had. Nobody is asked for a stranger's image."""
-    plan = compiled.plan
-    if plan.base.image is None or not _is_approved(compiled) or _is_present(plan, choice, compiled, where):
+    image = compiled.plan.base.image
+    if image is None or not _is_approved(compiled) or _is_present(compiled, choice, environment):
         return ()
     from coopfile.rootfs import fetch
 
-    image = plan.base.image
     try:
-        _within(_PATIENCE, lambda: fetch.resolve(image, where.environment, compiled.project.root))
+        _within(_PATIENCE, lambda: fetch.resolve(image, environment, compiled.project.root))
     except (CoopError, OSError) as error:
         why = error.message if isinstance(error, CoopError) else str(error)
         remedy = (error.remedy if isinstance(error, CoopError) else None) or "is its name right?"
@@ -105,7 +103,8 @@ def _is_approved(compiled: Compiled) -> bool:
     return not any(change.key == "base.image" for change in open_changes)
 
 
-def _is_present(plan: Plan, choice: Choice, compiled: Compiled, where: Place) -> bool:
+def _is_present(compiled: Compiled, choice: Choice, environment: Mapping[str, str]) -> bool:
+    plan = compiled.plan
     try:
         if choice.engine is None:
             from coopfile.rootfs import base
@@ -116,7 +115,7 @@ def _is_present(plan: Plan, choice: Choice, compiled: Compiled, where: Place) ->
         from coopfile.engines.images import exists
         from coopfile.render.images import on_engine
 
-        return exists(choice.engine, str(on_engine(plan).base.image), where.environment)
+        return exists(choice.engine, str(on_engine(plan).base.image), environment)
     except CoopError:
         return False
 

@@ -39,7 +39,7 @@ def main(options: argparse.Namespace) -> int:
 
     compiled = compile_project(request(options))
     if options.action == "syscall":
-        from coopfile.native.calls import explain_call
+        from coopfile.native.filtered import explain_call
 
         verdict = explain_call(compiled.plan, options.target)
     else:

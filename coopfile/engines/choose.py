@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from coopfile.engines.collect import system
 from coopfile.engines.detect import ISOLATION, NAMES, NAMESPACE, USERSPACE_KERNEL, Found, detect, isolation
 from coopfile.errors import CoopError, NotAllowedError
 from coopfile.native.suitable import refusal
@@ -10,6 +9,7 @@ from coopfile.record import Record
 from coopfile.render.container import refuse
 from coopfile.render.facts import Engine
 from coopfile.render.networks import refuse_network, wider_network
+from coopfile.system import DESCRIBING, LINUX, LOOKING, system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NATIVE, HOST = "native", "host"
 # What `auto` stands for, in order: design section 6.
 _AUTO = {
-    "linux": (NATIVE, "docker", "podman"),
+    LINUX: (NATIVE, "docker", "podman"),
     "darwin": ("apple", "docker", "podman", "seatbelt"),
 }
 _AUTO_ELSEWHERE = ("docker", "podman")
@@ -77,6 +77,11 @@ def wanted(plan: Plan) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def falls_back(plan: Plan) -> bool:
+    """Tell whether commands run on the host, with nothing around them, where no back end will do."""
+    return plan.sandbox.fallback == HOST and system() == LINUX
+
+
 def choose(
     plan: Plan, environment: Mapping[str, str], *, without: Mapping[str, CoopError] | None = None
 ) -> Choice:
@@ -90,7 +95,7 @@ def choose(
         if item.choice is not None:
             return item.choice
         tried.append(item)
-    if plan.sandbox.fallback == HOST:
+    if falls_back(plan):
         return Choice(HOST, isolation="none")
     raise NoBackendError(tried)
 
@@ -123,7 +128,7 @@ def look(
 
 
 def _native(plan: Plan) -> Tried:
-    if system() != "linux":
+    if system() != LINUX:
         return Tried(NATIVE, None, "it needs Linux")
     error = refusal(plan)
     if error is not None:
@@ -133,9 +138,11 @@ def _native(plan: Plan) -> Tried:
 
 def _refused(plan: Plan, name: str) -> Tried | None:
     """Return why an engine cannot have the plan, whatever it is like on this machine."""
+    if system() != LINUX:
+        return Tried(name, None, LOOKING, DESCRIBING)
     engine = Engine(name, name)
     try:
-        refuse(plan, system(), engine)
+        refuse(plan, LINUX, engine)
     except CoopError as error:
         return Tried(name, None, error.message, error.remedy)
     for hole in wider_network(plan, engine):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 
 from coopfile.errors import CoopError
 from coopfile.native import layout
@@ -17,6 +16,7 @@ from coopfile.record import Record
 from coopfile.render.container import identify
 from coopfile.render.facts import DIRECTORY, FILE, LINK, PLACEHOLDER, Entry, Facts
 from coopfile.rootfs.tree import remove_tree
+from coopfile.system import LINUX, system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,12 +29,6 @@ if TYPE_CHECKING:
 
 # Written by engines for each container.
 _ENGINES_OWN = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
-_SYSTEMS = {"linux": "linux", "darwin": "darwin", "win32": "windows"}
-
-
-def system() -> str:
-    """Return linux, darwin or windows."""
-    return _SYSTEMS.get(sys.platform, sys.platform)
 
 
 class Seen(Record):
@@ -76,7 +70,7 @@ def launched(plan: Plan, host: Host, engine: Engine | None) -> Launch:
 
 def tools(plan: Plan, host: Host, engine: Engine | None) -> tuple[Entry, ...]:
     """Return the root file system of the host's own tools, for a plan that is run on them."""
-    if plan.base.image is not None or system() != "linux":
+    if plan.base.image is not None or system() != LINUX:
         return ()
     return tuple(_entries(launched(plan, host, engine), engine))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 
 from coopfile.engines.attend import attend
 from coopfile.engines.processes import children
@@ -28,9 +27,8 @@ def run(
     """
     streams.ensure()
     os.chdir(directory)
-    if sys.platform == "linux":
-        # What outlives its parent becomes a child of this process, where it can be found.
-        syscalls.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    # What outlives its parent becomes a child of this process, where it can be found.
+    syscalls.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def stop(pid: int, number: signal.Signals) -> None:
         if number == signal.SIGKILL:

@@ -12,7 +12,6 @@ import os
 import stat
 
 from coopfile.errors import CoopError
-from coopfile.native import syscalls
 from coopfile.plan.bind import inside
 
 TYPE_CHECKING = False
@@ -58,6 +57,8 @@ def resolve(path: str, writable: Sequence[str]) -> str:
 
 def open_real(path: str) -> int:
     """Return an O_PATH descriptor of a path that has no links in it; ELOOP if it has one now."""
+    from coopfile.native import syscalls  # what is left of this module serves every system
+
     resolve_flags = syscalls.RESOLVE_NO_SYMLINKS | syscalls.RESOLVE_NO_MAGICLINKS
     return syscalls.openat2(syscalls.AT_FDCWD, path, syscalls.O_PATH, resolve_flags)
 

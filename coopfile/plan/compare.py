@@ -9,13 +9,14 @@ from coopfile.language.directions import (
     DIFFERENT,
     DIFFERS,
     GROWING,
+    NARROWS,
     WIDENS,
     Delta,
     Ranked,
     compare_files,
 )
 from coopfile.language.settings import BY_KEY, SETTINGS, TRUST_LEVELS
-from coopfile.plan.model import Access, Plan, leaf
+from coopfile.plan.model import STORES, TOOLS, Access, Plan, leaf
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -29,6 +30,8 @@ _QUOTED_WORD = re.compile(r'"[^"\\\s]+"')
 
 # What a plan has beside the settings.
 _TRUST = Ranked(*reversed(TRUST_LEVELS))
+# A plan without access serves whoever calls, sandboxed: what `full` gives.
+_WHOEVER = Access(user=None, trust="full", place="direct", tools=TOOLS, stores=STORES, sandboxed=True)
 _ACCESS: dict[str, Direction] = {
     "user": DIFFERS,
     "trust": _TRUST,
@@ -115,13 +118,12 @@ def _deltas(key: str, direction: Direction, old: Plan, new: Plan) -> tuple[Delta
 def _access(old: Access | None, new: Access | None) -> Iterable[Change]:
     if old is None and new is None:
         return ()
-    if old is None or new is None:
-        # A plan without access serves whoever calls, sandboxed: what `full` gives.
-        ranks = ["full" if access is None else access.trust for access in (old, new)]
-        kind = DIFFERENT if ranks[0] == ranks[1] else _TRUST.kind(*ranks)
-        return (Change("access", kind, old, new),)
-    return [
+    changes = [
         Change(f"access.{name}", delta.kind, delta.old, delta.new, direction.by_item)
         for name, direction in _ACCESS.items()
-        for delta in direction.compare(getattr(old, name), getattr(new, name))
+        for delta in direction.compare(getattr(old or _WHOEVER, name), getattr(new or _WHOEVER, name))
     ]
+    if old is None or new is None:
+        kinds = {change.kind for change in changes} & {NARROWS, WIDENS} or {DIFFERENT}
+        return [Change("access", kind, old, new) for kind in sorted(kinds)]
+    return changes

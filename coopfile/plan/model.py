@@ -113,6 +113,11 @@ class Tools(Record):
     confirm: str
 
 
+# What an access may give.
+TOOLS = ("bash", "edit_file", "read_file", "write_file")
+STORES = ("private", "shared", "social")
+
+
 class Access(Record):
     """Who asks: the matched user, the trust after the place's ceiling, and what that gives.
 

@@ -164,23 +164,9 @@ def told(denials: tuple[Denial, ...]) -> tuple[str, ...]:
 
 def read(place: str) -> list[dict[str, Any]]:
     """Return what a session's files hold, the oldest first; damaged lines are left out. Raises OSError."""
-    import json
+    from coopfile import jsonlines
 
-    found = []
-    for name in (place + _OLDER, place):
-        try:
-            with open(name, "rb") as file:
-                lines = file.read().splitlines()
-        except FileNotFoundError:
-            continue
-        for line in lines:
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(entry, dict) and _is_entry(entry):
-                found.append(entry)
-    return found
+    return jsonlines.read((place + _OLDER, place), 2 * _MOST_OF_ONE, _is_entry)
 
 
 def _is_entry(entry: dict[str, Any]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from coopfile.errors import CoopError
 from coopfile.record import Record
+from coopfile.system import LINUX, system
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,6 +56,11 @@ class Machine:
 
     def open(self, spec: Spec) -> Open:
         """Join or start it. What no ceiling lets a Coopfile say, a program's plan does not get either."""
+        if system() != LINUX:
+            raise CoopError(
+                "sessions need Linux",
+                "FakeBackend serves tests; coop render prints what can be run here: docs/backends.md",
+            )
         from coopfile.compiling import hold_to_ceiling
         from coopfile.session import lifecycle
 

@@ -61,6 +61,10 @@ class ContainerLive:
         """Start a command. Raises SessionGone, SessionError."""
         return executing.begin(self._directory, self._name, command, streams)
 
+    def workspace(self) -> tuple[int, ...]:
+        """Refuse: it is mounted by the engine, in namespaces of the engine's."""
+        raise SessionError(f"a session on {self.backend} does not give its workspace", session=self._name)
+
     def usage(self) -> Usage:
         """Return what it uses. Raises SessionGone."""
         connection, message, _ = client.request(self._directory, self._name, ("usage",))

@@ -119,6 +119,12 @@ class Live(Protocol):
         SessionGone when the session is not there any more, and SessionError.
         """
 
+    def workspace(self) -> tuple[int, ...]:
+        """Return descriptors of the workspace as it is inside, and of what has to stay open with it.
+
+        The caller closes all of them. Raises SessionGone, and SessionError where a back end gives none.
+        """
+
     def usage(self) -> Usage:
         """Return what it uses. Raises SessionGone."""
 

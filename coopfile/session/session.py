@@ -20,7 +20,7 @@ from coopfile.session import capture, forking
 from coopfile.session.backend import Machine
 from coopfile.session.closing import Closing
 from coopfile.session.hold import Hold
-from coopfile.session.model import Command, SessionError, SessionGone, Spec
+from coopfile.session.model import Command, SessionGone, Spec
 from coopfile.session.result import CommandLost, result_of
 
 TYPE_CHECKING = False
@@ -242,21 +242,18 @@ class Session(Closing):
         hold = self._hold
         for _ in _tries():
             live = hold.get()
-            give = getattr(live, "workspace", None)
-            if give is None:
-                text = f"a session on {live.backend} does not give its workspace"
-                raise SessionError(text, session=self.name)
             try:
-                found: tuple[int, ...] = give()
-                return found
+                return live.workspace()
             except SessionGone:
                 hold.drop(live)
         raise self._ends_always()
 
     def secrets(self) -> Mapping[str, str] | None:
-        """Return the values of host variables that it has from who started it, if that was another process.
+        """Return what must be in no log, for a program that writes one of its own (``audit=False``).
 
-        They are by name; None if they are not known. The audit log must not have them.
+        These are the values of host variables (``[env]``), by name, that the session has from another
+        process than this, which started it; None if they are not known. Values that it has from here
+        are in ``os.environ``.
         """
         return self._hold.secrets()
 

@@ -56,6 +56,9 @@ class _Live:
             gone.begun = True  # asking again would not help
             raise gone from None
 
+    def workspace(self) -> tuple[int, ...]:
+        return (os.open(self._spec.project.root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC),)
+
     def usage(self) -> Usage:
         return Usage(0, None)
 

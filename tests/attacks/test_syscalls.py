@@ -169,6 +169,40 @@ def test_i386(project: Project) -> None:
     assert inside(project, I386) == [-signal.SIGSYS] * 8
 
 
+ARM32 = (
+    PROBE
+    + """
+import struct
+def program(number):
+    # movw r7, number; svc 0; mov r0, 0; mov r7, 1 (exit); svc 0
+    code = struct.pack("<5I", 0xE3007000 | number >> 12 << 16 | number & 0xFFF, 0xEF000000, 0xE3A00000, 0xE3A07001, 0xEF000000)
+    start, size = 0x10000 + 84, 84 + len(code)
+    ident = b"\\x7fELF" + bytes([1, 1, 1]) + bytes(9)
+    header = struct.pack("<HHIIIIIHHHHHH", 2, 40, 1, start, 52, 0, 0x05000200, 52, 32, 1, 0, 0, 0)
+    return ident + header + struct.pack("<8I", 1, 0, 0x10000, 0x10000, size, size, 5, 0x10000) + code
+def execute(number):
+    place = os.memfd_create("arm32")
+    os.write(place, program(number))
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.execve(place, ["arm32"], {})
+        finally:
+            os._exit(99)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+print(json.dumps([execute(number) for number in (20, 21, 52, 26, 120, 337, 425, 0xFFFF)]))
+"""
+)
+
+
+@pytest.mark.skipif(platform.machine() != "aarch64", reason="32-bit ARM is an ABI of aarch64 kernels")
+def test_arm32(project: Project) -> None:
+    """A program of 32-bit ARM is killed at its first call, whichever it is."""
+    if outside(project, ARM32)[0] != 0:
+        pytest.skip("this machine runs no programs of 32-bit ARM")
+    assert inside(project, ARM32) == [-signal.SIGSYS] * 8
+
+
 FAMILIES = (
     PROBE
     + """

@@ -20,7 +20,7 @@ import os, sys
 sys.path.insert(0, {library!r})
 real = os.uname()
 os.uname = lambda: os.uname_result((real.sysname, real.nodename, "6.1.0-9-amd64", *real[3:]))
-from coopfile.cli.main import entry
+from coopfile.startup import entry
 entry()
 """
 

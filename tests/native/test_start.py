@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 
 import pexpect
 import pytest
 
+from coopfile.startup import BUNDLES
 from tests.sandboxes import Project, run
 
 pytestmark = pytest.mark.native
@@ -41,13 +41,34 @@ SLOW = {
 }
 
 
-def imported(project: Project, *argv: str) -> set[str]:
-    """Return the modules that the interpreter imports for some arguments."""
-    python, *rest = project.actor.coop
-    command = [*project.actor.prefix, python, "-X", "importtime", *(argv or (*rest, "run", "--", "true"))]
+# Tells at the end which modules are there, be they from a bundle or imported one by one.
+TELLING = """
+import os, sys
+end, own = os._exit, os.getpid()
+def tell(status):
+    if os.getpid() == own:
+        os.write(1, "\\n".join(sys.modules).encode())
+    end(status)
+os._exit = tell
+sys.argv = sys.argv[1:]
+exec(open(sys.argv[0]).read())
+"""
+
+
+def imported(project: Project, *arguments: str) -> set[str]:
+    """Return the modules that a run, or another command, has at its end."""
+    python, *options, script = project.actor.coop
+    said = arguments or ("run", "-q", "--", "true")
+    command = [*project.actor.prefix, python, *options, "-c", TELLING, script, *said]
     result = run(command, b"", project.directory, project.environment)
     assert result.status == 0, result
-    return set(re.findall(r"^import time:.*\| +(\S+)$", result.err, re.MULTILINE))
+    return set(result.out.splitlines())
+
+
+def bare(project: Project) -> set[str]:
+    """Return the modules that the interpreter has by itself."""
+    command = [*project.actor.prefix, project.actor.coop[0], "-I", "-c", "import sys; print(*sys.modules)"]
+    return set(run(command, b"", project.directory, project.environment).out.split())
 
 
 def test_cached_imports(project: Project) -> None:
@@ -56,9 +77,9 @@ def test_cached_imports(project: Project) -> None:
     time.sleep(0.1)  # a Coopfile as new as this would not be cached
     assert "tomli" in imported(project)
     found = imported(project)
-    bare = imported(project, "-I", "-c", "pass")
+    without = bare(project)
     assert "coopfile.native.runner" in found
-    assert not (found - bare) & SLOW, sorted((found - bare) & SLOW)
+    assert not (found - without) & SLOW, sorted((found - without) & SLOW)
     ours = {name for name in found if name.startswith("coopfile")}
     assert not {name for name in ours if name.startswith(("coopfile.access", "coopfile.compiling"))}
     assert {name for name in ours if name.startswith("coopfile.language")} <= {
@@ -67,7 +88,9 @@ def test_cached_imports(project: Project) -> None:
     }
     assert not {name.rpartition(".")[2] for name in found} & {"relay", "pty", "modes", "terminal", "wire"}
     # What is left besides is small: the C modules, ctypes and what it needs.
-    assert len(found - bare - ours) < 15, sorted(found - bare - ours)
+    assert len(found - without - ours) < 15, sorted(found - without - ours)
+    assert {f"coopfile.{name}" for name in BUNDLES["run"]} <= ours, "what no run needs is in the bundle"
+    assert len(ours) < len(BUNDLES["run"]) + 6, sorted(ours)
 
 
 def test_uncached_globs(project: Project) -> None:
@@ -78,7 +101,7 @@ def test_uncached_globs(project: Project) -> None:
         imported(project)
         found = imported(project)
         assert ("coopfile.plan.globs" in found) is used
-        assert not (found - imported(project, "-I", "-c", "pass")) & SLOW
+        assert not (found - bare(project)) & SLOW
 
 
 def test_edit_counts_at_once(project: Project) -> None:

@@ -8,7 +8,7 @@ import os
 import pytest
 
 import coopfile
-from coopfile.native.calls import explain_call
+from coopfile.native.filtered import explain_call
 from coopfile.native.seccomp import ABSENT, DENIED
 from tests.sandboxes import Project
 

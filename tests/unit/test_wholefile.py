@@ -94,3 +94,12 @@ def test_a_path_without_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     wholefile.write("file", b"new")
     assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_where_processes_are_not_to_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS has no /proc: what may be another writer's stays there."""
+    exists = os.path.exists
+    monkeypatch.setattr(os.path, "exists", lambda path: not str(path).startswith("/proc") and exists(path))
+    (tmp_path / "file.4194305.tmp").write_text("half")
+    wholefile.write(str(tmp_path / "file"), b"whole")
+    assert set(os.listdir(tmp_path)) == {"file", "file.4194305.tmp"}

@@ -51,7 +51,7 @@ def test_what_is_no_name(name: str) -> None:
 def test_a_command_is_needed() -> None:
     """Without a command there is a hint at `coop shell`."""
     with pytest.raises(UsageError) as refused:
-        execute(ExecOptions("work"))
+        execute(ExecOptions(name="work"))
     assert "coop shell" in str(refused.value.remedy)
 
 

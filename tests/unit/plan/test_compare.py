@@ -10,7 +10,7 @@ from hypothesis import given
 from coopfile.language.items import HostPattern, ImageReference, PublishedPort, Variable
 from coopfile.language.settings import BY_KEY
 from coopfile.plan.compare import Change, compare, widening
-from coopfile.plan.model import Plan, leaf
+from coopfile.plan.model import STORES, TOOLS, Plan, leaf
 from tests.unit.plan.samples import ACCESS, PLAN, with_leaf
 from tests.unit.plan.strategies import PLANS
 
@@ -150,9 +150,12 @@ def test_widening_picks_what_widens() -> None:
     assert [change.key for change in widening(compare(PLAN, other))] == ["files.hide", "network.mode"]
 
 
+FULL = ACCESS.replace(trust="full", tools=TOOLS, stores=STORES)
 ACCESS_STEPS = [
-    (None, ACCESS.replace(trust="owner"), "widens  access: not set → bob (owner)"),
-    (None, ACCESS.replace(trust="full"), "differs access: not set → bob (full)"),
+    (None, FULL.replace(trust="owner"), "widens  access: not set → bob (owner)"),
+    (None, FULL, "differs access: not set → bob (full)"),
+    (FULL.replace(trust="owner"), None, "narrows access: bob (owner) → not set"),
+    (FULL.replace(stores=()), None, "widens  access: bob (full) → not set"),
     (None, ACCESS.replace(user=None), "narrows access: not set → an unknown user (familiar)"),
     (ACCESS, ACCESS.replace(user="al\x1b"), r"differs access.user: bob → al\x1b"),
     (ACCESS, ACCESS.replace(trust="inner"), "widens  access.trust: familiar → inner"),
@@ -168,6 +171,14 @@ def test_access(old: Any, new: Any, text: str) -> None:
     """Who asks, and what trust gives, is compared like a setting."""
     changes = compare(PLAN.replace(access=old), PLAN.replace(access=new))
     assert [change.describe() for change in changes] == [text]
+
+
+def test_more_trust_with_fewer_tools() -> None:
+    """Where nobody is named, all tools are there: that widens a plan that gave its owner only some."""
+    some = PLAN.replace(access=FULL.replace(trust="owner", tools=("read_file",)))
+    text = "access: bob (owner) → not set"
+    changes = [change.describe() for change in compare(some, PLAN.replace(access=None))]
+    assert changes == [f"narrows {text}", f"widens  {text}"]
 
 
 def test_version() -> None:

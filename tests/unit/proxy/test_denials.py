@@ -118,6 +118,9 @@ def test_damage(tmp_path: Path) -> None:
     place = tmp_path / "denials" / "p.jsonl"
     place.parent.mkdir()
     good = {"time": "t", "kind": "network", "host": "a", "port": 1, "text": "x"}
-    place.write_bytes(b'{"time": \n[]\n\xff\n{"host": "a"}\n' + json.dumps(good).encode() + b"\n")
+    deep = b"[" * 100_000
+    place.write_bytes(
+        b'{"time": \n[]\n\xff\n{"host": "a"}\n' + deep + b"\n" + json.dumps(good).encode() + b"\n"
+    )
     assert denials.read(str(place)) == [good]
     assert denials.read(str(tmp_path / "none.jsonl")) == []

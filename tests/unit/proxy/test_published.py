@@ -16,6 +16,7 @@ import pytest
 from coopfile.proxy import published
 from coopfile.proxy.loop import Loop
 from coopfile.proxy.published import Publisher
+from tests.unit.proxy.conftest import end_parked
 
 LIMIT = 20.0  # seconds
 LARGE = os.urandom(1 << 16) * 64
@@ -90,6 +91,7 @@ class Served:
             item.close()
         os.close(self._bell)
         os.close(self._bell_end)
+        end_parked(self._loop)
         assert self.failed == []
 
 

@@ -16,6 +16,7 @@ from coopfile.proxy.loop import Loop
 from coopfile.proxy.policy import Place, Policy
 from coopfile.proxy.server import Server
 from tests.sandboxes import wait_until
+from tests.unit.proxy.conftest import end_parked
 
 
 class Here(Policy):
@@ -71,6 +72,7 @@ class Running:
             self.thread.join(20)
             for listener in self.listeners:
                 listener.close()
+            end_parked(self.loop)
         assert not self.thread.is_alive()
 
 

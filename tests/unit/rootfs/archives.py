@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import hashlib
 import os
@@ -239,6 +240,7 @@ def in_child(function: Callable[[], None], ids: tuple[int, int] | None = None) -
 
 def become_nobody() -> None:
     """Give up being root for good; nothing to do for others."""
+    codecs.lookup("ascii")  # from a library that may be in root's home
     if os.geteuid() == 0:
         os.setgroups([])
         os.setresgid(65534, 65534, 65534)

@@ -19,6 +19,10 @@ import coopfile
 from coopfile.errors import CoopError
 from coopfile.plan.model import Access
 from coopfile.session import store, sweep
+from coopfile.session.backend import Open
+from coopfile.session.container import ContainerLive
+from coopfile.session.model import Spec
+from coopfile.tools.host import ThisMachine
 from tests.unit.session.host import HostBackend
 
 ROOT = Path(coopfile.__file__).parent.parent
@@ -438,3 +442,26 @@ def test_importing_costs_little(project: Path) -> None:
         check=True,
     )
     assert done.stdout.splitlines() == ["['__future__', 'coopfile']", "[]"]
+
+
+class OnEngine(HostBackend):
+    """Gives sessions of which a container engine has the namespaces."""
+
+    def open(self, spec: Spec) -> Open:
+        """Return one that is there by its name only."""
+        return Open(ContainerLive("docker", "/nonexistent", spec.name), True)
+
+
+def test_its_workspace_is_given_where_that_can_be(
+    plan: coopfile.Plan, host: HostBackend, project: Path
+) -> None:
+    """By this machine as it is; on an engine that is an error which says so, not a missing method."""
+    for backend in (host, ThisMachine()):
+        with coopfile.Session(plan, directory=project, backend=backend) as session:
+            (descriptor,) = session.workspace()
+            try:
+                assert os.path.samestat(os.fstat(descriptor), os.stat(project))
+            finally:
+                os.close(descriptor)
+    with pytest.raises(coopfile.SessionError, match="on docker does not give its workspace"):
+        coopfile.Session(plan, directory=project, backend=OnEngine()).workspace()
