@@ -57,8 +57,12 @@ def main(control: _socket.socket, make: Make) -> NoReturn:
         os.setsid()  # nobody's terminal counts
         title.take(_NAME)
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
-        Monitor(control, mask, make).keep()
-        status = 0
+        monitor = Monitor(control, mask, make)
+        try:
+            monitor.keep()
+            status = 0
+        except BaseException as error:  # a fault of ours, or no memory: then nothing is to be left behind
+            monitor.give_up(error)
     finally:
         os._exit(status)
 
@@ -346,6 +350,24 @@ class Monitor:
         for session in self._sessions:
             if session.first:
                 os.kill(session.first, signals.SIGTERM)
+
+    def give_up(self, error: BaseException) -> None:
+        """End all sessions at once and undo them, each as well as that can be done now.
+
+        Those that are not handed over end by themselves: their makers undo what they have done.
+        """
+        for session in self._sessions:
+            if session.first:
+                report.send_error(session.descriptors[1], error)
+                os.kill(session.first, signals.SIGKILL)
+        for session in self._sessions:
+            if session.first:
+                close(session.opener)
+                try:
+                    os.waitpid(session.first, 0)
+                except ChildProcessError:
+                    pass  # it had ended, and was waited for
+                _undo(session, None)
 
     def _leave_helper(self) -> None:
         if self._control is not None:

@@ -6,13 +6,15 @@ import contextlib
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from coopfile.session import keep
+from coopfile.session import keep, store
 from tests.sandboxes import alive, cgroup_directories, descendants, kill, wait_gone, wait_until
 from tests.sessionlab import Refused, Sessions, children, descriptors
 
@@ -93,6 +95,59 @@ def test_monitor_told_to_end(sessions: Sessions) -> None:
     caller.open("one")
     assert sessions.monitor("one") != monitor
     caller.stop("one")
+
+
+# A monitor whose second maker hands over what is none.
+FAILING = """
+import os, signal, sys, time
+from coopfile.native import syscalls, wire
+from coopfile.session import keep, store, undoing
+
+place = sys.argv[1]
+
+def make(connection, channel, gate, mask, monitor):
+    if os.path.exists(place + "/socket"):
+        wire.send(channel, ("nonsense",))
+        os._exit(1)
+    if (first := os.fork()) == 0:
+        signal.pause()
+    lock, notes = store.keep_alive(place), store.new_notes(place)
+    open(place + "/socket", "w").close()
+    announced = os.open(place + "/running", os.O_CREAT | os.O_WRONLY)
+    kept = undoing.Kept(((), ()), (), 0, place + "/running", 0, 0).packed()
+    wire.send(channel, (first, place, kept), (syscalls.pidfd_open(first), lock, notes, announced))
+    wire.receive(channel)
+    print(first, flush=True)
+    open(place + "/begun", "w").close()
+    os._exit(0)
+
+mine, control = keep._socket.socketpair()
+if (pid := os.fork()) == 0:
+    mine.close()
+    keep.main(control, make)
+control.close()
+asking = keep._socket.socketpair()
+wire.send(mine, (), (asking[0].fileno(),))
+while not os.path.exists(place + "/begun"):
+    time.sleep(0.01)
+wire.send(mine, (), (asking[0].fileno(),))
+_, status = os.waitpid(pid, 0)
+print(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_monitor_that_fails(tmp_path: Path) -> None:
+    """A monitor with a fault ends its sessions and undoes them, and each has a note of why."""
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING, str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr == ""
+    first, status = map(int, done.stdout.split())
+    assert status == 1
+    assert wait_gone([first])
+    assert not (tmp_path / "running").exists()
+    assert not store.is_alive(str(tmp_path))
+    assert "TypeError" in (tmp_path / "notes").read_text()
 
 
 def test_monitor_ends_with_its_last_session(sessions: Sessions) -> None:
