@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 _STREAMS = (0, 1, 2)
 
 
-def run(begin: Begin, command: Command, directory: str) -> int:
+def run(begin: Begin, command: Command, directory: str, began: float | None = None) -> int:
     """Run a command, on the caller's terminal if it is to have one; return the exit status.
 
     ``begin`` is ``Live.begin``, and ``directory`` the session's. Signals to this process are passed on.
-    What was blocked meanwhile is told at the end. Raises SessionError.
+    What was blocked meanwhile is told at the end: since ``began``, for what has been begun already. Raises
+    SessionError.
     """
-    began = time.time()
+    began = time.time() if began is None else began
     ended = _with_streams(begin, command) if command.terminal is None else _on_terminal(begin, command)
     if ended.timed_out and command.timeout is not None:
         _say(f"the command was ended after {command.timeout:g} s")

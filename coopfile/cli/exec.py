@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found, unused-ignore]
 import os
+import time
 
 from coopfile import startup
 from coopfile.cli.options import seconds
@@ -99,6 +100,7 @@ def execute(options: ExecOptions) -> int:
     # Asked first: the command starts while this process imports the rest. Signals that come meanwhile
     # wait until they can be passed on. A terminal's state would have to be saved before.
     mask = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+    began = time.time()
     asking = wire.command(options.command, variables, start, timeout)
     connection = _asked(directory, asking) if short and not terminals else None
     if connection is None:
@@ -122,7 +124,7 @@ def execute(options: ExecOptions) -> int:
         entry.about, entry.backend = audit.noted(directory) or entry.about, "native"
         entry.secrets = lambda: client.secrets(directory, options.name, entry.about)
         try:
-            status = attached.run(begin, asked, directory)
+            status = attached.run(begin, asked, directory, began)
             entry.ended(status)
             return status
         except SessionGone as error:

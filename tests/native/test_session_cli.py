@@ -395,6 +395,7 @@ def test_stale_socket(project: Project, sessions: Sessions) -> None:
     """A session all of whose processes were killed leaves a socket; the next command starts it again."""
     started(sessions)
     found = sessions.processes("work")
+    kill(sessions.monitor("work"))  # first: it would take the socket away
     kill(*found)
     assert wait_gone(found)
     assert (place(project) / "socket").exists()

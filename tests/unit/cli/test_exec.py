@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import time
+from pathlib import Path
+
 import pytest
 
+from coopfile.cli import attached
 from coopfile.cli.attached import dressed
 from coopfile.cli.exec import below, check_name, execute, pairs
 from coopfile.cli.options import ExecOptions
 from coopfile.errors import UsageError
 from coopfile.find import Project
-from coopfile.session.model import Command
+from coopfile.plan.sessions import log_path
+from coopfile.proxy.denials import Denials, open_log
+from coopfile.session.model import Command, Ended
 
 
 @pytest.mark.parametrize(
@@ -64,3 +71,46 @@ def test_only_a_terminal_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = dict(dressed(plain.replace(terminal=(24, 80)), ("NO_COLOR",)).environment)
     assert shown["TERM"] == "screen" and shown["LANG"] == "de"
     assert "NO_COLOR" not in shown and "SECRET" not in shown
+
+
+class Over:
+    """A command that has ended already."""
+
+    terminal: int | None = None
+
+    def fileno(self) -> int:
+        """Return what can be read: a file's end."""
+        return self._file
+
+    def __init__(self) -> None:
+        self._file = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+
+    def wait(self) -> Ended:
+        """Return how it has ended."""
+        return Ended(0)
+
+    def signal(self, number: int) -> None:
+        """Reach nobody."""
+
+    def close(self) -> None:
+        """Let go."""
+        os.close(self._file)
+
+
+def test_what_was_blocked_before_this_process_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A command that is begun while the rest is imported may be over by then: what it met is told too."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    log = open_log(log_path(f"{tmp_path}/coop", "session"))
+    notes = os.open("/dev/null", os.O_WRONLY | os.O_CLOEXEC)
+    began = time.time()
+    Denials(notes, log).add("host.example.org", 80, "host.example.org:80 is blocked")
+    os.close(log)
+    os.close(notes)
+    time.sleep(0.01)
+    asked = Command(("true",), (), None, None)
+    assert attached.run(lambda command, streams: Over(), asked, "/sessions/session", began) == 0
+    assert "host.example.org:80 is blocked" in capfd.readouterr().err
+    assert attached.run(lambda command, streams: Over(), asked, "/sessions/session") == 0
+    assert capfd.readouterr().err == ""
