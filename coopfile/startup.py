@@ -45,6 +45,11 @@ BUNDLES = {
     ),
     # Of a run on an image, besides.
     "image": ("language", "language.items", "rootfs", "rootfs.hold", "rootfs.base", "native.layered"),
+    # Of a run whose only way out is a proxy.
+    "proxy": (
+        *("language", "language.items", "plan.reach", "listed", "native.beside", "native.proxied"),
+        "native.serving",
+    ),
     "exec": (
         *_LINE,
         *("native.wire", "cli.exec"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from coopfile import startup
 from coopfile.cli.options import seconds
 from coopfile.errors import CoopError, SettingError, UsageError
 from coopfile.find import approvals, directories, find
@@ -126,6 +127,8 @@ def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float
     from coopfile.native import kept, running
 
     entry.backend = "native"
+    if plan.network.mode == "proxy":
+        startup.load_more("proxy")
     try:
         prepared = prepare(plan, project, os.environ, tuple(options.command))
         layout = prepared.layout
