@@ -112,7 +112,6 @@ _NUMBERS = {
 _MOST_DESCRIPTORS = 1 << 31
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _RESTRICT_SELF = 446
-_PIDFD_OPEN = 434
 _OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _OPENAT2, _MOUNT_SETATTR = 428, 429, 436, 437, 442
 
 
@@ -381,11 +380,6 @@ def write_file(path: str, text: str) -> None:
         os.write(descriptor, text.encode())
     finally:
         os.close(descriptor)
-
-
-def pidfd_open(pid: int) -> int:
-    """Return a descriptor of a process, whatever becomes of its number: pidfd_open(2)."""
-    return call("pidfd_open", _PIDFD_OPEN, pid, 0)
 
 
 def memory(address: int, size: int) -> memoryview:

@@ -8,11 +8,10 @@ and the monitor, which adopts what loses its parent, is PID 1's parent from then
 from __future__ import annotations
 
 import os
-from os import fork, setsid
+from os import fork, pidfd_open, setsid
 
 from coopfile.native import report, serve, signals, title
 from coopfile.native.namespaces import enter_user_namespace
-from coopfile.native.syscalls import pidfd_open
 from coopfile.native.wire import Broken, receive, send
 
 TYPE_CHECKING = False

@@ -314,7 +314,7 @@ class Monitor:
         stayed = None
         try:
             if session.maker:
-                stayed = syscalls.pidfd_open(session.maker)
+                stayed = os.pidfd_open(session.maker)
             undoer = fork()
         except OSError:
             undoer = -1

@@ -120,7 +120,7 @@ class NativeLive:
         if pid is None:
             return
         try:
-            descriptor = syscalls.pidfd_open(pid)
+            descriptor = os.pidfd_open(pid)
         except OSError:
             return
         # The number is taken back before it is free for another process.

@@ -100,7 +100,7 @@ def test_monitor_told_to_end(sessions: Sessions) -> None:
 # A monitor whose second maker hands over what is none.
 FAILING = """
 import os, signal, sys, time
-from coopfile.native import syscalls, wire
+from coopfile.native import wire
 from coopfile.session import keep, store, undoing
 
 place = sys.argv[1]
@@ -115,7 +115,7 @@ def make(connection, channel, gate, mask, monitor):
     open(place + "/socket", "w").close()
     announced = os.open(place + "/running", os.O_CREAT | os.O_WRONLY)
     kept = undoing.Kept(((), ()), (), 0, place + "/running", 0, 0).packed()
-    wire.send(channel, (first, place, kept), (syscalls.pidfd_open(first), lock, notes, announced))
+    wire.send(channel, (first, place, kept), (os.pidfd_open(first), lock, notes, announced))
     wire.receive(channel)
     print(first, flush=True)
     open(place + "/begun", "w").close()
