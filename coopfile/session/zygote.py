@@ -93,14 +93,16 @@ class _Monitor:
         """Tell whether it takes another session, of so many, by what it has said. Raises Broken."""
         try:
             told = self.control.recv(_TOLD, _socket.MSG_DONTWAIT)
+            if not told:
+                raise wire.Broken("it has ended")
         except BlockingIOError:
-            told = keep.ROOM if not self.full else keep.FULL
+            told = b""
         except OSError as error:
             raise wire.Broken(str(error)) from None
-        if not told:
-            raise wire.Broken("it has ended")
         self.count -= told.count(keep.ENDED)
-        self.full = told.rfind(keep.FULL) > told.rfind(keep.ROOM)
+        of_room = told.replace(keep.ENDED, b"")
+        if of_room:
+            self.full = of_room.endswith(keep.FULL)
         return self.count < most and not self.full
 
 
