@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 MOST = 250  # descriptors of a message: SCM_MAX_FD is 253
 SESSIONS = 32  # of a monitor: as many end when it is killed
 DESCRIPTORS = 64  # of a session, in the monitor: where it may have fewer than all take, it has fewer sessions
+IMPORTERS = tuple(sys.meta_path)  # which the helper takes away from what it forks
 ENDED, ROOM, FULL = b".", b"+", b"-"  # what the helper is told
 _NAME = "coop: monitor of sessions"
 _QUICK = 0.5  # seconds that who asks may take when it is refused
@@ -79,9 +80,6 @@ def refuse(connection: _socket.socket, error: OSError) -> None:
             text = f"{_NO_PROCESS}: {error.strerror}"
             report.send(descriptor, report.Message(report.FAILURE, text, _MORE))
         close(descriptor)
-
-
-IMPORTERS = tuple(sys.meta_path)  # which the helper takes away from what it forks
 
 
 class Session:
