@@ -85,7 +85,8 @@ def processes() -> int:
     except PermissionError:
         raise CoopError(
             "the kernel refuses to mount /proc: parts of the host's own are hidden, as in containers",
-            "run the container with an unmasked /proc (docker: --security-opt systempaths=unconfined)",
+            "run the container with an unmasked /proc (docker: --security-opt systempaths=unconfined; "
+            "podman: --security-opt unmask=ALL)",
         ) from None
 
 
@@ -112,7 +113,10 @@ def explain(error: OSError) -> NamespaceError:
             "as root: sysctl -w user.max_user_namespaces=10000 (and in /etc/sysctl.d to keep it)",
             cause,
         )
-    remedy = "if this is a container, let it make namespaces (docker: --security-opt seccomp=unconfined)"
+    remedy = (
+        "if this is a container, let it make namespaces and mounts (docker: --security-opt seccomp=unconfined "
+        "--security-opt systempaths=unconfined)"
+    )
     return NamespaceError(
         f"the kernel refuses new namespaces ({error.filename}: {error.strerror})", remedy, cause
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from coopfile.errors import CoopError
 from coopfile.native import landlock, namespaces, report, seccomp, syscalls
 from coopfile.record import Record
 
@@ -31,6 +32,7 @@ def probe() -> tuple[Ability, ...]:
         _machine(),
         _tried("user namespaces", _enter_user, "you are the only user mapped; no privileges are needed"),
         _tried("other namespaces", _enter_all, "mount, pid, uts, ipc, cgroup, net"),
+        _tried("/proc", _mount_processes, "the sandbox has its own"),
         _landlock(),
         _tried("seccomp", _filter, f"{len(seccomp.DENIED) + len(seccomp.ABSENT)} calls denied"),
     )
@@ -72,6 +74,14 @@ def _enter_all() -> None:
     namespaces.enter_user_namespace(0, 0)
     namespaces.enter_other_namespaces(network=True)
     syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+
+
+def _mount_processes() -> None:
+    _enter_all()
+    # Such a mount is of a PID namespace that its maker is in, which children alone are.
+    message = _report_of(lambda _: os.close(namespaces.processes()))
+    if message is not None:
+        raise CoopError(message.text, message.remedy)
 
 
 def _filter() -> None:
