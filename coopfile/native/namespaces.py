@@ -114,8 +114,8 @@ def explain(error: OSError) -> NamespaceError:
             cause,
         )
     remedy = (
-        "if this is a container, let it make namespaces and mounts (docker: --security-opt seccomp=unconfined "
-        "--security-opt systempaths=unconfined)"
+        "if this is a container, let it make namespaces and mounts "
+        "(docker: --security-opt seccomp=unconfined --security-opt systempaths=unconfined)"
     )
     return NamespaceError(
         f"the kernel refuses new namespaces ({error.filename}: {error.strerror})", remedy, cause
