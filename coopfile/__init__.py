@@ -91,7 +91,14 @@ def __getattr__(name: str) -> object:
     if place is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
+    import sys
 
-    value: object = getattr(importlib.import_module(place), name)
+    try:
+        module = importlib.import_module(place)
+    except (ImportError, AttributeError) as error:
+        if sys.platform == "linux":
+            raise
+        raise ImportError(f"coopfile.{name} needs Linux") from error
+    value: object = getattr(module, name)
     globals()[name] = value
     return value

@@ -1,6 +1,7 @@
 """coop without what Python does not have on Windows, as far as Linux can be like that.
 
-``python3 -I -c TEXT LIBRARY VERB …`` with this file's text runs the command line of the package in LIBRARY.
+``python3 -I -c TEXT LIBRARY VERB …`` with this file's text runs the command line of the package in LIBRARY,
+``python`` instead of a verb what Python is given next.
 Paths stay those of Linux.
 """
 
@@ -80,6 +81,9 @@ def main() -> int:
             delattr(module, name)
     sys.platform = "win32"
     sys.path.insert(0, sys.argv[1])
+    if sys.argv[2] == "python":
+        exec(sys.argv[3], {})
+        return 0
     from coopfile.cli.main import main as coop
 
     return coop(sys.argv[2:])

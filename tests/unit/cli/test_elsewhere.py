@@ -132,3 +132,25 @@ def test_sessions_need_linux(project: Path, monkeypatch: pytest.MonkeyPatch) -> 
     fake.answer(["true"])
     with coopfile.Session(plan, directory=project, backend=fake) as session:
         assert session.exec(["true"]).ok
+
+
+NAMES = """
+import coopfile
+for name in coopfile.__all__:
+    try:
+        getattr(coopfile, name)
+    except ImportError as error:
+        print(error)
+    else:
+        print(f"{name} is there")
+"""
+
+
+@pytest.mark.parametrize("system", [mac, windows])
+def test_what_the_library_has(system: ModuleType, project: Path) -> None:
+    """What compiles is there on every system; what runs something says that it needs Linux."""
+    _, said = coop(system, project, "python", NAMES)
+    there = {line.split()[0] for line in said.splitlines() if line.endswith(" is there")}
+    refused = set(said.splitlines()) - {f"{name} is there" for name in there}
+    assert there >= {"compile", "CoopError", "FakeBackend", "Plan"} and "ToolExecutor" not in there
+    assert refused == {f"coopfile.{name} needs Linux" for name in set(coopfile.__all__) - there}
