@@ -263,6 +263,9 @@ def _environment(
         COOP_SESSION=sessions.session_id(host.workspace, plan.access, host.session),
         COOP_WORKSPACE=workspace,
         COOP_CREATED=str(host.started),
+        # root can give files to nobody here, having no capability and mostly one id alone. tar would try
+        # with what others have packed, and fail.
+        TAR_OPTIONS="--no-same-owner",
     )
     if host.data:
         environment.update(sessions.variables(plan.session.caches, home))

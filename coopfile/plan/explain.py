@@ -39,6 +39,7 @@ COOP_SETS = (
     "PATH",
     "PWD",
     "SHELL",
+    "TAR_OPTIONS",
     "USER",
 )
 

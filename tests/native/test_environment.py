@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tarfile
 import time
 from typing import Any
 
@@ -39,6 +40,7 @@ def test_exact_list(project: Project) -> None:
         "PATH": PATH,
         "PWD": "/workspace",
         "SHELL": shell,
+        "TAR_OPTIONS": "--no-same-owner",
         "TERM": "dumb",
         "USER": "root",
     }
@@ -119,3 +121,19 @@ def test_umask_is_the_callers(project: Project) -> None:
     project.wrap = ("sh", "-c", 'umask 027; exec "$@"', "sh")
     assert project.output("umask; touch new; ls -d /tmp >/dev/null") == "0027"
     assert (project.directory / "new").stat().st_mode & 0o777 == 0o640
+
+
+def test_an_archive_of_others(project: Project) -> None:
+    """tar unpacks what others have packed, although root in a sandbox can give files to nobody."""
+    with tarfile.open(project.directory / "others.tar", "w") as archive:
+        entry = tarfile.TarInfo("file")
+        entry.uid = entry.gid = 12345
+        archive.addfile(entry)
+    for options in ((), ("--set", "session.user=me")):
+        result = project.shell(
+            "tar -c others.tar | tar -t >&2 && tar -x -f others.tar -C /tmp && stat -c %u /tmp/file && id -u",
+            options=options,
+        )
+        assert result.status == 0, result
+        owner, own = result.out.split()
+        assert owner == own

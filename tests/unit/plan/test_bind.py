@@ -73,6 +73,7 @@ def test_environment() -> None:
         "PATH": PATH,
         "PWD": "/workspace/lib",
         "SHELL": "/bin/bash",
+        "TAR_OPTIONS": "--no-same-owner",
         "TERM": "xterm",
         "TOKEN": "s3cret",
         "USER": "root",

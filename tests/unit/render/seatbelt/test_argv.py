@@ -43,6 +43,7 @@ def test_argv() -> None:
         "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         f"PWD={WORKSPACE}/lib",
         "SHELL=/bin/zsh",
+        "TAR_OPTIONS=--no-same-owner",
         "TERM=xterm",
         f"TMPDIR={TEMPORARY}",
         "USER=dev",

@@ -70,6 +70,7 @@ docker run \
   --env PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
   --env PWD=/workspace/src \
   --env SHELL=/bin/bash \
+  --env TAR_OPTIONS=--no-same-owner \
   --env TERM=xterm-256color \
   --env USER=you \
   --entrypoint '' \

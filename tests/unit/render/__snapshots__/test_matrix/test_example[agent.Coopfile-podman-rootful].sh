@@ -77,6 +77,7 @@ ANTHROPIC_API_KEY="${ANTHROPIC_API_KEY?}" podman run \
   --env PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
   --env PWD=/home/you/shop/src \
   --env SHELL=/bin/bash \
+  --env TAR_OPTIONS=--no-same-owner \
   --env TERM=xterm-256color \
   --env USER=root \
   --env ANTHROPIC_API_KEY \

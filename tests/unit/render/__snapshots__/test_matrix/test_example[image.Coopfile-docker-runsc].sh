@@ -103,6 +103,7 @@ docker run \
   --env PIP_CACHE_DIR=/home/you/.cache/pip \
   --env PWD=/src/src \
   --env SHELL=/bin/sh \
+  --env TAR_OPTIONS=--no-same-owner \
   --env TERM=xterm-256color \
   --env USER=you \
   --env npm_config_cache=/home/you/.npm \

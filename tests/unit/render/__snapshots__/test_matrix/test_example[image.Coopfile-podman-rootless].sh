@@ -100,6 +100,7 @@ podman run \
   --env PIP_CACHE_DIR=/root/.cache/pip \
   --env PWD=/src/src \
   --env SHELL=/bin/sh \
+  --env TAR_OPTIONS=--no-same-owner \
   --env TERM=xterm-256color \
   --env USER=root \
   --env npm_config_cache=/root/.npm \

@@ -76,6 +76,7 @@ podman \
   --env LOGNAME=root \
   --env PWD=/workspace/src \
   --env SHELL=/bin/sh \
+  --env TAR_OPTIONS=--no-same-owner \
   --env TERM=xterm-256color \
   --env USER=root \
   --entrypoint '' \

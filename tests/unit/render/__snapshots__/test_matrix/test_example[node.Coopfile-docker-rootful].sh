@@ -82,6 +82,7 @@ docker run \
   --env LOGNAME=you \
   --env PWD=/workspace/src \
   --env SHELL=/bin/sh \
+  --env TAR_OPTIONS=--no-same-owner \
   --env TERM=xterm-256color \
   --env USER=you \
   --env npm_config_cache=/home/you/.npm \

@@ -86,6 +86,7 @@ podman run \
   --env LOGNAME=root \
   --env PWD=/workspace/src \
   --env SHELL=/bin/sh \
+  --env TAR_OPTIONS=--no-same-owner \
   --env TERM=xterm-256color \
   --env USER=root \
   --env npm_config_cache=/root/.npm \

@@ -75,6 +75,7 @@ podman run \
   --env PYTHONDONTWRITEBYTECODE=1 \
   --env PYTHONHASHSEED=0 \
   --env SHELL=/bin/bash \
+  --env TAR_OPTIONS=--no-same-owner \
   --env TERM=xterm-256color \
   --env USER=root \
   --entrypoint '' \
