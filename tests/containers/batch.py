@@ -67,6 +67,7 @@ _PASSED = (
     "PATH",
     "PWD",
     "SHELL",
+    "TAR_OPTIONS",
     "TERM",
     "USER",
 )
