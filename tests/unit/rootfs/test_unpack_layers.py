@@ -196,14 +196,14 @@ def test_a_blob_that_is_waited_for_does_not_hold_up_a_failure(place: Place) -> N
         if layer is second:
             released.wait(30)
 
+    before = set(threading.enumerate())
     started = time.monotonic()
     with pytest.raises(CoopError, match="not a tar archive"):
         unpack([first, second], str(place.root), SINGLE, None, None, wait)
     assert time.monotonic() - started < 20
     released.set()
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and thread.daemon:
-            thread.join(20)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(20)
 
 
 def test_sha512_is_a_digest_too(place: Place) -> None:
