@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import socket
 import stat
 import struct
@@ -160,6 +161,44 @@ def test_connecting_from_inside(sessions: Sessions) -> None:
     out = attack(caller, CONNECT)
     assert out.splitlines() == ["session b''"] * 4 + ["helper b''"] * 4
     assert not (sessions.project.directory / "forged").exists()
+    serves(caller)
+
+
+FORGED_ORDER = """
+import marshal, pickle
+class Forged:
+    def __reduce__(self):
+        return os.mkdir, (sys.argv[1],)
+data = marshal.dumps((pickle.dumps(Forged()),), 2)
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.settimeout(10)
+    connection.connect("helper")
+    reading, writing = os.pipe()
+    socket.send_fds(connection, [struct.pack("<I", len(data)) + data], [writing])
+    os.close(writing)
+    print(os.read(reading, 1000))
+"""
+
+
+def test_connecting_unseen(sessions: Sessions) -> None:
+    """The same for one that the kernel lets nobody look at, since it runs a program that it may not read."""
+    if os.geteuid() != 0:
+        pytest.skip("a program of another user's takes root")
+    caller = sessions.opened()
+    project = sessions.project
+    (helper,) = [path for path in (sessions.state / "helper").iterdir() if path.is_socket()]
+    try:
+        os.link(helper, project.directory / "helper")
+    except OSError as error:
+        pytest.skip(f"sockets cannot be linked here: {error}")
+    program = project.directory / "python"
+    shutil.copy(os.path.realpath("/usr/bin/python3"), program)
+    os.chown(program, other := 0 if project.actor.uid else 60999, other)
+    program.chmod(0o711)
+    forged = sessions.state / "forged"
+    done = caller.run("./python", "-c", BEGIN + FORGED_ORDER, str(forged))
+    assert (done.out, done.status) == ("b''\n", 0), done
+    assert not forged.exists()
     serves(caller)
 
 
