@@ -122,10 +122,10 @@ def connect(path, times):
         kept.append(connection)
     os.close(directory)
 
-def brief_helper(seconds):
+def brief_helper(seconds, patch="pass"):
     from coopfile.session import helper
     begin = "from coopfile.session.zygote"
-    patch = f"from coopfile.session import zygote; zygote._IDLE = {seconds}; "
+    patch = f"from coopfile.session import zygote; zygote._IDLE = {seconds}; {patch}; "
     helper._PROGRAM = helper._PROGRAM.replace(begin, patch + begin)
 
 def repeat(name, argv, times, together):
@@ -301,6 +301,10 @@ class Caller:
     def stop(self, name: str = "default") -> None:
         """End a session."""
         self.do("stop", name=name)
+
+    def interrupt(self) -> None:
+        """Interrupt what it does, as Ctrl-C does."""
+        self._process.send_signal(signal.SIGINT)
 
     def kill(self) -> None:
         """Kill it, as kill -9 does, and wait until it is gone."""

@@ -52,9 +52,22 @@ def main(descriptor: int, directory: str, name: str) -> None:
                 connection = _next(listener, 0)
                 if connection is None:
                     os.unlink(f"{directory}/{name}")
+                    _close(listener, monitors)
                     return
         monitors.give(connection)
         connection.close()
+
+
+def _close(listener: _socket.socket, monitors: _Monitors) -> None:
+    """Let nobody connect any more, and see to those who have before the socket was gone."""
+    listener.shutdown(_socket.SHUT_RDWR)
+    listener.settimeout(0)
+    try:
+        while (connection := wire.accept(listener)) is not None:
+            monitors.give(connection)
+            connection.close()
+    except OSError:
+        pass  # that is what some kernels say when there is none, and will be none
 
 
 def _practise() -> None:
