@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 import shutil
+import signal
 import socket
 import stat
 import struct
@@ -706,6 +707,40 @@ def test_links_in_coops_data(sessions: Sessions) -> None:
         assert target.read_text() == "precious", name
         assert stat.S_IMODE(target.stat().st_mode) == 0o644
         path.unlink(missing_ok=True)
+
+
+def test_link_for_the_helpers_directory(sessions: Sessions) -> None:
+    """A link in the place of the helper's directory, which it tidies up, has coop remove nothing elsewhere."""
+    caller = sessions.caller()
+    caller.open("before")
+    (helper,) = sessions.helpers()
+    os.kill(helper, signal.SIGKILL)
+    assert wait_gone([helper])
+    precious = sessions.project.write(f"{sessions.project.home}/precious/file", "precious")
+    place = sessions.state / "helper"
+    shutil.rmtree(place)
+    place.symlink_to(precious.parent)
+    with pytest.raises(Refused, match="helper") as refused:
+        caller.open()
+    assert refused.value.remedy
+    assert [path.name for path in precious.parent.iterdir()] == ["file"]
+    place.unlink()
+    caller.open()
+    assert (place / "starting").exists()
+
+
+def test_what_the_helper_did_not_make(sessions: Sessions) -> None:
+    """Only sockets that nobody answers at are tidied up in the helper's directory."""
+    caller = sessions.opened("one")
+    (helper,) = sessions.helpers()
+    kept = sessions.project.write(f"{sessions.state}/helper/kept", "kept")
+    (old,) = [path for path in kept.parent.iterdir() if path.is_socket()]
+    os.kill(helper, signal.SIGKILL)
+    assert wait_gone([helper])
+    old.rename(kept.parent / "old")
+    caller.open("two")
+    assert kept.exists()
+    assert not (kept.parent / "old").exists()
 
 
 MODULE = "open({!r}, 'a').write(__file__)\n"
