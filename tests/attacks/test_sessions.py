@@ -691,6 +691,21 @@ def test_a_session_of_another_user(sessions: Sessions) -> None:
     fake.close()
 
 
+@pytest.mark.parametrize("confined", [False, True])
+def test_order_from_a_sandbox_of_others(sessions: Sessions, confined: bool) -> None:
+    """Who has given up privileges, as every sandbox of Landlock's rules does, has the helper do nothing."""
+    sessions.opened()
+    project = sessions.project
+    (helper,) = [path for path in (sessions.state / "helper").iterdir() if path.is_socket()]
+    forged = project.directory / "forged"
+    given_up = ["setpriv", "--no-new-privs"] if confined else []
+    begin = f"import os, socket, struct, sys; os.chdir({str(helper.parent)!r})\n"
+    script = begin + FORGED_ORDER.replace('"helper"', repr(helper.name))
+    argv = [*project.actor.prefix, *given_up, "/usr/bin/python3", "-I", "-c", script, str(forged)]
+    subprocess.run(argv, timeout=DEADLINE, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    assert forged.exists() is not confined
+
+
 def test_links_in_coops_data(sessions: Sessions) -> None:
     """A link in the place of one of its files makes coop write nothing elsewhere."""
     caller = sessions.opened()
