@@ -16,7 +16,8 @@ import pytest
 
 from tests.disk import Disk
 from tests.sandboxes import alive, descendants, kill, processes, wait_gone, wait_until
-from tests.sessionlab import Caller, Refused, Sessions, children, holder, locked
+from tests.sessionlab import Caller, Refused, Sessions
+from tests.sessionseen import children, holder, locked
 
 pytestmark = pytest.mark.native
 

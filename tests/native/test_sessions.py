@@ -12,16 +12,8 @@ from typing import Any
 import pytest
 
 from tests.sandboxes import alive, kill, wait_gone, wait_until
-from tests.sessionlab import (
-    Caller,
-    Refused,
-    Sessions,
-    children,
-    descriptors,
-    holder,
-    is_own,
-    memory,
-)
+from tests.sessionlab import Caller, Refused, Sessions
+from tests.sessionseen import children, descriptors, holder, is_own, memory
 
 pytestmark = pytest.mark.native
 
