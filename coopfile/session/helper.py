@@ -52,6 +52,8 @@ def ask(state: str, data: bytes, descriptors: Sequence[int]) -> None:
             try:
                 wire.send(connection, (data,), descriptors)
                 return
+            except wire.Crowded as error:
+                raise CoopError(error.why, error.remedy) from None
             except wire.Broken:
                 continue  # it was killed just now, and has taken nothing
             finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found, unused-ignore]
 import _socket
 import codecs
+import errno
 import gc
 import os
 import resource
@@ -136,6 +137,9 @@ class _Monitors:
                 if not monitor.has_room(self._most):
                     continue
                 wire.send(monitor.control, (), (connection.fileno(),))
+            except wire.Crowded as error:
+                keep.refuse(connection, OSError(errno.ETOOMANYREFS, error.why))
+                return
             except wire.Broken:
                 monitor.control.close()
                 self._monitors.remove(monitor)

@@ -203,6 +203,42 @@ def test_connecting_unseen(sessions: Sessions) -> None:
     serves(caller)
 
 
+FLOOD = """
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+pairs, null = [], os.open("/dev/null", os.O_RDONLY)
+for _ in range(16):
+    pairs.append(socket.socketpair())
+    socket.send_fds(pairs[-1][0], [b"x"], [null] * 250)
+open("sent", "w").close()
+signal.pause()
+"""
+
+
+def test_descriptors_on_their_way(sessions: Sessions) -> None:
+    """A command that sends descriptors that nobody takes can keep its user from sending any; that is told at once."""
+    if sessions.project.actor.uid == 0:
+        pytest.skip("root may send as many as it likes")
+    caller = sessions.caller(wrap=("/bin/sh", "-c", 'ulimit -S -n 1000; exec "$@"', "sh"))
+    caller.open("one")
+    caller.open("two")
+    number = caller.begin("/usr/bin/python3", "-c", BEGIN + FLOOD, name="one")
+    assert wait_until((sessions.project.directory / "sent").exists)
+    for asking in (lambda: caller.run("true", name="two"), lambda: caller.open("three")):
+        with pytest.raises(Refused, match="on their way") as refused:
+            asking()
+        assert refused.value.remedy
+    caller.do("close", number=number)
+
+    def runs() -> bool:
+        with contextlib.suppress(Refused):
+            return caller.run("true", name="two").status == 0
+        return False
+
+    assert wait_until(runs)
+    assert caller.open("three")["fresh"] is True
+
+
 # Tracing, reading, signalling
 
 TRACE = """
