@@ -8,14 +8,12 @@ fails the test.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
-import re
 import select
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +31,20 @@ from tests.sandboxes import (
     mounts,
     wait_gone,
     wait_until,
+)
+from tests.sessionseen import (
+    HELPER,
+    MONITOR,
+    children,
+    first_of,
+    holder,
+    is_keeper,
+    is_own,
+    monitor_of,
+    of_session,
+    parent_of,
+    session_of,
+    title,
 )
 
 _DRIVER = r"""
@@ -122,10 +134,10 @@ def connect(path, times):
         kept.append(connection)
     os.close(directory)
 
-def brief_helper(seconds):
+def brief_helper(seconds, patch="pass"):
     from coopfile.session import helper
     begin = "from coopfile.session.zygote"
-    patch = f"from coopfile.session import zygote; zygote._IDLE = {seconds}; "
+    patch = f"from coopfile.session import zygote; zygote._IDLE = {seconds}; {patch}; "
     helper._PROGRAM = helper._PROGRAM.replace(begin, patch + begin)
 
 def repeat(name, argv, times, together):
@@ -160,7 +172,6 @@ for line in sys.stdin:
 """
 
 _CAPTURED = ("null", "memory", "memory")
-_HELPER, _MONITOR = "coop: helper of sessions", "coop: monitor of sessions"
 
 
 class Refused(Exception):
@@ -302,6 +313,10 @@ class Caller:
         """End a session."""
         self.do("stop", name=name)
 
+    def interrupt(self) -> None:
+        """Interrupt what it does, as Ctrl-C does."""
+        self._process.send_signal(signal.SIGINT)
+
     def kill(self) -> None:
         """Kill it, as kill -9 does, and wait until it is gone."""
         self._process.kill()
@@ -381,28 +396,28 @@ class Sessions:
 
     def commands(self, name: str = "default") -> list[int]:
         """Return the numbers of a session's processes that are none of coop's own."""
-        return [pid for pid in descendants(self.first(name)) if _session(pid) not in ("0", None)]
+        return [pid for pid in descendants(self.first(name)) if session_of(pid) not in ("0", None)]
 
     def processes(self, name: str = "default") -> list[int]:
         """Return the numbers of all processes of a session; ``left`` looks for them from then on."""
-        found = _of_session(self.directory(name))
+        found = of_session(self.directory(name))
         self._known.update(found)
         return found
 
     def note(self, name: str, directory: str) -> None:
         """Know a session that has just been opened, and its processes."""
         self._directories[name] = self.data / "sessions" / Path(directory).name
-        self._known.update(_of_session(self._directories[name]))
+        self._known.update(of_session(self._directories[name]))
         first = first_of(self._directories[name])
         monitor = None if first is None else monitor_of(first)
         if monitor is not None:
             self._monitors.add(monitor)
-            helper = _parent(monitor, _HELPER)
+            helper = parent_of(monitor, HELPER)
             self._helpers.update(() if helper is None else (helper,))
 
     def helpers(self) -> list[int]:
         """Return the numbers of the processes that have made this project's sessions, and live."""
-        return [pid for pid in alive(sorted(self._helpers)) if _title(pid) == _HELPER]
+        return [pid for pid in alive(sorted(self._helpers)) if title(pid) == HELPER]
 
     def watch_workspace(self) -> None:
         """Have ``left`` compare the workspace with what it is now."""
@@ -440,7 +455,7 @@ class Sessions:
             if first is not None:
                 self._monitors.add(monitor_of(first) or first)
         for monitor in alive(sorted(self._monitors)):
-            if _title(monitor) != _MONITOR and not _is_keeper(monitor):
+            if title(monitor) != MONITOR and not is_keeper(monitor):
                 continue  # it has ended, and another process has its number
             with contextlib.suppress(ProcessLookupError):
                 os.kill(monitor, signal.SIGTERM)
@@ -456,122 +471,3 @@ def sessions(project: Project, workshop: Workshop) -> Iterator[Sessions]:
     made = Sessions(project, workshop.library)
     yield made
     made.close()
-
-
-def holder(path: Path) -> int | None:
-    """Return the number of the process that has locked a file: proc_locks(5)."""
-    try:
-        number = path.stat().st_ino
-    except OSError:
-        return None
-    for line in Path("/proc/locks").read_text().splitlines():
-        found = re.search(r"FLOCK +\w+ +WRITE (\d+) \w+:\w+:(\d+) ", line)
-        if found is not None and int(found[2]) == number:
-            return int(found[1])
-    return None
-
-
-def _of_session(directory: Path) -> list[int]:
-    """Return the numbers of the processes of one session: PID 1, what is below, and what stays beside it."""
-    first = first_of(directory)
-    if first is None:
-        return []
-    monitor = monitor_of(first)
-    around = [] if monitor is None else children(monitor)
-    beside = [pid for pid in around if _title(pid) == f"coop: session {directory.name}"]
-    return [first, *descendants(first), *(pid for item in beside for pid in (item, *descendants(item)))]
-
-
-def monitor_of(first: int) -> int | None:
-    """Return the number of the monitor whose child a PID 1 is; None when one of both is gone."""
-    return _parent(first, _MONITOR)
-
-
-def _parent(pid: int, title: str) -> int | None:
-    """Return the parent of a process if that is what it should be: else that is gone, and init adopted."""
-    found = _stat(pid)[1]
-    return int(found) if found.isdigit() and _title(int(found)) == title else None
-
-
-def _title(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").rstrip("\0")
-    except OSError:
-        return ""
-
-
-def first_of(directory: Path) -> int | None:
-    """Return the number of a session's PID 1, or of the keeper of one on an engine; None when it has ended.
-
-    Another process may have its number then.
-    """
-    found = keeper(directory)
-    return found if found is not None and (_title(found) == "coop" or _is_keeper(found)) else None
-
-
-def _is_keeper(pid: int) -> bool:
-    return "coopfile.session" in _title(pid)
-
-
-def keeper(directory: Path) -> int | None:
-    """Return the number of the process with whose end a session that lives ends."""
-    path = directory / "alive"
-    try:
-        told = path.read_text().split() if path.is_file() and holder(path) else []  # tests put pipes there
-    except OSError:
-        return None
-    return int(told[0]) if told else None
-
-
-def _numbering(pid: int) -> str | None:
-    """Return in which PID namespace a process is; None when it is gone."""
-    try:
-        return os.readlink(f"/proc/{pid}/ns/pid")
-    except OSError:
-        return None
-
-
-def children(pid: int) -> list[int]:
-    """Return the children of a process."""
-    return [child for child in descendants(pid) if _stat(child)[1] == str(pid)]
-
-
-def is_own(pid: int) -> bool:
-    """Tell whether a process of a sandbox is coop's own: such are in the session that PID 1 is in."""
-    return _session(pid) == "0"
-
-
-def _session(pid: int) -> str | None:
-    """Return the number of the session of a process, as the process counts; None when it is gone."""
-    try:
-        numbers = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return None
-    found = re.search(r"^NSsid:\t(.*)$", numbers, re.MULTILINE)
-    return None if found is None else str(found[1].split()[-1])
-
-
-def descriptors(pid: int) -> int:
-    """Return how many descriptors a process has; needs root."""
-    return len(os.listdir(f"/proc/{pid}/fd"))
-
-
-def memory(pid: int) -> int:
-    """Return the private memory of a process in bytes; needs root."""
-    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    return 1024 * sum(map(int, re.findall(r"^Private_\w+: +(\d+) kB$", text, re.MULTILINE)))
-
-
-def locked(path: Path) -> Callable[[], None]:
-    """Lock a file; return what lets it go."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    return lambda: os.close(descriptor)
-
-
-def _stat(pid: int) -> list[str]:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return ["", ""]
-    return text[text.rindex(")") + 2 :].split()

@@ -147,7 +147,7 @@ def _asked(directory: str, asking: tuple[Any, ...]) -> socket | None:
         try:
             if wire.ask(connection, asking, (0, 1, 2)):
                 return connection
-        except wire.TooLong:
+        except (wire.TooLong, wire.Crowded):
             pass
         connection.close()
     return None

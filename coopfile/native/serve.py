@@ -189,7 +189,8 @@ class Server:
             os.set_blocking(descriptor, False)
             signals.announce(descriptor)
         if not report.is_read(self._report):
-            return 0  # who wanted it has gone, and nobody else knows of it
+            self._close()
+            return 0  # who wanted it has gone, and who has found it since asks for another
         os.write(self._report, report.NOW_READY)
         os.dup2(self._notes, self._report, inheritable=False)
         wanted = 0.0

@@ -8,6 +8,7 @@ descriptors that go with it are attached to the length. Both ends are coop's own
 from __future__ import annotations
 
 import _socket
+import errno
 import marshal
 import os
 import time
@@ -33,6 +34,18 @@ _LOOK = _socket.MSG_DONTWAIT | _socket.MSG_PEEK
 
 class Broken(Exception):
     """The peer has gone, or sends what is no message."""
+
+
+class Crowded(Broken):
+    """The kernel sends no descriptors: too many of this user's are on their way already: unix(7).
+
+    Those of commands in sandboxes count, too.
+    """
+
+    why = "too many open files of this user's are on their way between processes, and nobody takes them"
+    remedy = (
+        "end what sends them: perhaps a command in a sandbox; until then a higher limit helps: ulimit -S -n"
+    )
 
 
 class TooLong(Exception):
@@ -128,7 +141,7 @@ def send(connection: _socket.socket, message: tuple[Any, ...], descriptors: Sequ
         if sent < len(data):
             connection.sendall(data[sent:], _socket.MSG_NOSIGNAL)
     except OSError as error:
-        raise Broken(str(error)) from None
+        raise (Crowded if error.errno == errno.ETOOMANYREFS else Broken)(str(error)) from None
 
 
 def hand_over(channel: int, descriptor: int) -> None:
@@ -142,11 +155,13 @@ def hand_over(channel: int, descriptor: int) -> None:
 
 
 def ask(connection: _socket.socket, asked: tuple[Any, ...], descriptors: Sequence[int] = ()) -> bool:
-    """Send a request to a session, if that is this user's; tell whether it is. Raises TooLong."""
+    """Send a request to a session, if that is this user's; tell whether it is. Raises TooLong, Crowded."""
     if not is_own(connection):
         return False
     try:
         send(connection, (PROTOCOL, *asked), descriptors)
+    except Crowded:
+        raise
     except Broken:
         pass  # it may have answered before it read
     return True

@@ -113,6 +113,8 @@ def _asked(directory: str, session: str, asked: tuple[Any, ...], streams: Sequen
         connection.close()
         if isinstance(error, wire.TooLong):
             raise SessionError(f"no command may be as long: {error}", session=session) from None
+        if isinstance(error, wire.Crowded):
+            raise SessionError(error.why, error.remedy, session=session) from None
         raise
     return connection
 

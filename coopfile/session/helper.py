@@ -11,6 +11,7 @@ import _socket
 import fcntl
 import os
 import signal
+import stat
 import sys
 import time
 from contextlib import contextmanager
@@ -51,15 +52,31 @@ def ask(state: str, data: bytes, descriptors: Sequence[int]) -> None:
             try:
                 wire.send(connection, (data,), descriptors)
                 return
+            except wire.Crowded as error:
+                raise CoopError(error.why, error.remedy) from None
             except wire.Broken:
                 continue  # it was killed just now, and has taken nothing
             finally:
                 connection.close()
-        os.makedirs(directory, mode=0o700, exist_ok=True)
+        _make(directory)
         with locked(directory):
             if not _answers(directory, name):
                 _start(directory, name)
     raise CoopError("the process that makes sessions does not answer", f"does one hang? {directory}")
+
+
+def _make(directory: str) -> None:
+    """Have a directory of the helpers, this user's alone: what is left in it is removed. Raises CoopError."""
+    try:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+    except FileExistsError:
+        pass  # it is looked at below
+    status = os.lstat(directory)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise CoopError(
+            f"{directory} is not a directory of this user's that nobody else can write",
+            "remove it: coop makes it again; with sudo, let HOME be root's own",
+        )
 
 
 def _try(directory: str, name: str) -> _socket.socket | None:
@@ -127,8 +144,9 @@ def _start(directory: str, name: str) -> None:
     if not sys.executable:
         raise CoopError("the Python interpreter that runs this cannot be found", "use one that has a path")
     for other in os.listdir(directory):
-        if other not in (_LOCK, name) and not _answers(directory, other):
-            os.unlink(f"{directory}/{other}")  # of one that was killed
+        path = f"{directory}/{other}"
+        if other != name and stat.S_ISSOCK(os.lstat(path).st_mode) and not _answers(directory, other):
+            os.unlink(path)  # of one that was killed
     listener = wire.listen(directory, name, _BACKLOG)
     os.set_inheritable(listener.fileno(), True)
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

@@ -415,14 +415,16 @@ def _be_maker(
 def _be_undoer(session: Session, stayed: int | None) -> NoReturn:
     """Undo a session, with nothing of the others'; never returns."""
     try:
-        sys.meta_path[:] = IMPORTERS
-        kept = [0, 1, 2, *session.descriptors]
-        syscalls.close_but(kept if stayed is None else [*kept, stayed])
-        enter_user_namespace(os.geteuid(), os.getegid())  # it takes no more privileges than PID 1 had
-    except (CoopError, OSError):
-        pass  # of namespaces there are too many: what is there has to go all the same
-    _undo(session, stayed)
-    os._exit(0)
+        try:
+            sys.meta_path[:] = IMPORTERS
+            kept = [0, 1, 2, *session.descriptors]
+            syscalls.close_but(kept if stayed is None else [*kept, stayed])
+            enter_user_namespace(os.geteuid(), os.getegid())  # it takes no more privileges than PID 1 had
+        except (CoopError, OSError):
+            pass  # of namespaces there are too many: what is there has to go all the same
+        _undo(session, stayed)
+    finally:
+        os._exit(0)  # else it would go on as a monitor, and end all that it knows of
 
 
 def _undo(session: Session, stayed: int | None) -> None:

@@ -2,7 +2,7 @@
 
 It makes the container and starts it, and is what that one's first process reads from: when this
 process is killed, that input ends, and with it the container. It holds the host's side of the guards,
-ends commands whose time is over or whose caller is gone, and removes what is left in the end.
+sees to commands (``following``), and removes what is left in the end.
 
 It is an interpreter of its own, so that it has nothing of the program that starts the session but what
 it is told, and nobody's child, so that nobody has to wait for it.
@@ -17,8 +17,8 @@ import signal
 import threading
 import time
 
-from coopfile.engines import guard, inside
-from coopfile.engines.call import EngineError, readable
+from coopfile.engines import guard
+from coopfile.engines.call import EngineError
 from coopfile.engines.holding import hold, limit_core
 from coopfile.engines.network import Network
 from coopfile.engines.timeouts import QUICK, REMOVAL_GOES_ON
@@ -29,6 +29,7 @@ from coopfile.native.placeholders import Placeholders
 from coopfile.record import Record
 from coopfile.render.container import LABEL_SESSION
 from coopfile.session import mark, store
+from coopfile.session.following import Commands
 from coopfile.session.mark import Mark
 
 TYPE_CHECKING = False
@@ -45,18 +46,10 @@ STARTED, FAILED = "started", "failed"
 
 _PROMPT = 10.0  # seconds that who asks may take
 _BACKLOG = 128
-_GRACE = 2.0  # seconds between asking to end and ending, when a command's time is over
-_LET_GO = 1.0  # the same when its caller is gone
-_APPEARS = 5.0  # seconds from asking an engine for a command to seeing it
-_CLOSES = 3.0  # seconds from the end of a command to that of the engine's own process
 _KNOWN = 5.0  # seconds from its start to the session being known: else who started it was killed
 _LOOKS = 60.0  # seconds between two looks whether it can still be found
-_KILLS = (0.0, 0.3, 1.0, 3.0)  # seconds before each try to kill a command
-_SETTLES = 0.5  # seconds from the end of a command that was killed to that of its container
 _ROOM = 0.05  # seconds between two tries to take a connection when there is no room for it
-_SUSPICIOUS = (inside.OTHER, 128 + signal.SIGKILL, 255)  # what commands end with when all does
 _LAST = 2.0  # seconds that the last answers may take
-_UNENDING = "a command could not be ended, and so the whole session was"
 
 
 class Order(Record):
@@ -88,30 +81,6 @@ class Order(Record):
     served: Served | None = None
     neighbour: Neighbour | None = None
     socket: str = ""
-
-
-class _Command:
-    """A command under way. ``alone`` says that no other ran meanwhile; ``client`` is the engine's process."""
-
-    def __init__(self, token: str, alone: bool) -> None:
-        self.token = token
-        self.alone = alone
-        self.client: int | None = None
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for the end of the engine's process; tell whether it has ended."""
-        if self.client is None:
-            time.sleep(seconds)
-            return False
-        return readable(self.client, seconds)
-
-    def release(self, seconds: float) -> None:
-        """End the engine's process if it has not ended by itself soon."""
-        if self.client is not None and not self.wait(seconds):
-            try:
-                signal.pidfd_send_signal(self.client, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
 
 
 def main(descriptor: int) -> None:
@@ -147,14 +116,13 @@ class Keeper:
         self._socket = (0, 0)
         self._notes = -1
         self._guard = threading.Lock()
-        self._commands: dict[str, _Command] = {}
         self._open = 0
         self._used = time.monotonic()
         self._ending = False
         self._gone = threading.Event()
+        self._commands = Commands(self._container, lambda: self._ending, self.end, self._gone)
         self._left = ""
         self._marked = False
-        self._ended: int | None = None
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> None:
@@ -163,7 +131,7 @@ class Keeper:
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, lambda *_: self.end())
         try:
-            self._ended = self._start()
+            ended = self._commands.ended = self._start()
             self._tell(STARTED, self._container.identifier)
         except (CoopError, OSError) as error:
             self._finish()
@@ -172,7 +140,7 @@ class Keeper:
                 text, remedy = error.message, error.remedy
             self._tell(FAILED, f"{text}\n{self._left}" if self._left else text, remedy)
         else:
-            self._serve(self._ended)
+            self._serve(ended)
             self._finish()
         if self._left or self._is_doubtful():
             self._go_on()
@@ -327,7 +295,10 @@ class Keeper:
             elif kind == "exec":
                 wire.send(connection, (wire.ELSEWHERE,))  # who asks takes it for one in namespaces
             elif kind == "follow":
-                self._run(connection, *request[2:])
+                try:
+                    self._commands.run(connection, self._facts(), *request[2:])
+                finally:
+                    self._used = time.monotonic()
             elif kind == "facts":
                 wire.send(connection, ("facts", self._facts()))
             elif kind == "variables":
@@ -341,69 +312,6 @@ class Keeper:
             pass  # the caller is gone
         finally:
             self._close(connection)
-
-    def _run(self, connection: _socket.socket, token: str, timeout: float | None, has_terminal: bool) -> None:
-        """See to a command that the caller has the engine start, until it has ended or is to end."""
-        began = time.monotonic()
-        with self._guard:
-            command = _Command(token, not self._commands)
-            for other in self._commands.values():
-                other.alone = False
-            self._commands[token] = command
-        try:
-            wire.send(connection, ("session", self._facts()))
-            self._follow(connection, command, None if timeout is None else began + timeout)
-        except wire.Broken:
-            self._end_command(command, signal.SIGHUP if has_terminal else signal.SIGTERM, _LET_GO)
-        finally:
-            with self._guard:
-                del self._commands[token]
-                if command.client is not None:
-                    os.close(command.client)
-            self._used = time.monotonic()
-
-    def _follow(self, connection: _socket.socket, command: _Command, deadline: float | None) -> None:
-        """Do what the caller asks until the command has ended. Raises Broken when the caller is gone."""
-        timed_out, note = False, ""
-        while True:
-            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            if not readable(connection.fileno(), left):
-                deadline = None
-                if not command.wait(0.0):
-                    timed_out = True
-                    note = "" if self._end_command(command, signal.SIGTERM, _GRACE) else _UNENDING
-                continue
-            message, descriptors = wire.receive(connection, 1)
-            if message[0] == "client":
-                command.client = descriptors[0]
-            elif message[0] == "signal":
-                self._signal(command, int(message[1]))
-            elif message[0] == "ended":
-                status = int(message[1])
-                wire.send(connection, ("result", timed_out, not self._ends(status), note))
-                if status < 0 and not timed_out:  # somebody killed the engine's process, not the command
-                    self._end_command(command, signal.SIGTERM, _LET_GO)
-                return
-
-    def _ends(self, status: int) -> bool:
-        """Tell whether the session is ending, or its container: that ends the engine's processes alike.
-
-        They end one after the other, and not with a status that says so.
-        """
-        if status and not self._ending and self._ended is not None:
-            if readable(self._ended, _SETTLES / 20):
-                return True
-            if status in _SUSPICIOUS:
-                same = self._container.is_same()
-                if same is None and not readable(self._ended, _SETTLES):
-                    # An engine's own process may end much later: podman's by up to 20 s.
-                    same = self._container.runs()
-                if same is False:
-                    self.end(f"the session ended: {self._container.why()}")
-                else:
-                    # Engines learn of an end a moment later, the slower the machine the later.
-                    return readable(self._ended, _SETTLES)
-        return self._ending
 
     def _facts(self) -> dict[str, Any]:
         """Return what it takes to have the engine start a command."""
@@ -419,49 +327,6 @@ class Keeper:
             "began": self._container.began,
             "hands_on_limits": order.engine.name == "podman" and not order.engine.rootless,
         }
-
-    def _signal(self, command: _Command, number: int) -> None:
-        end = time.monotonic() + _APPEARS
-        while time.monotonic() < end:
-            found = self._container.within(inside.signalling(command.token, number))
-            if found is None or found.strip() != "0" or command.wait(0.1):
-                return
-
-    def _end_command(self, command: _Command, number: int, grace: float) -> bool:
-        """End all that a command started, after having asked; where that fails, the session: tell which."""
-        ended = True
-        if not self._ask_to_end(command, number, grace):
-            for pause in _KILLS:
-                time.sleep(pause)
-                argv = inside.killing(command.token, strays=command.alone)
-                if self._ending or self._container.within(argv) is not None:
-                    break
-            else:
-                ended = False
-                self.end(_UNENDING)
-                self._gone.wait()
-        command.release(_CLOSES)
-        return ended
-
-    def _ask_to_end(self, command: _Command, number: int, grace: float) -> bool:
-        """Ask all of a command to end; tell whether it has, for sure, within some seconds."""
-        appears = time.monotonic() + _APPEARS
-        while True:
-            found = self._container.within(inside.asking(command.token, number, strays=command.alone))
-            if found is None or self._ending:
-                return False
-            if found.strip() != "0":
-                break
-            if command.wait(0.1) or time.monotonic() > appears:
-                return False  # there is one more look when it is killed
-        end = time.monotonic() + grace
-        command.wait(grace)
-        while (left := end - time.monotonic()) > 0:
-            found = self._container.within(inside.asking(command.token, 0, strays=command.alone))
-            if found is None or found.strip() == "0":
-                return found is not None
-            time.sleep(min(left, 0.2))
-        return False
 
     def _finish(self) -> None:
         """Remove the container, and let go of all that is held for it."""
@@ -482,11 +347,7 @@ class Keeper:
             )
         self._container.close()
         self._gone.set()
-        if self._commands:
-            time.sleep(_SETTLES)
-        with self._guard:
-            for command in self._commands.values():
-                command.release(0.0)  # not every engine ends its own process when its container is gone
+        self._commands.release()
 
     def _is_doubtful(self) -> bool:
         """Tell whether the engine may make a container yet."""

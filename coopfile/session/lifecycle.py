@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _START = 120.0  # seconds that another process may take for starting the same session
 _SETTLES = 8.0  # seconds that one on an engine may take to end which nobody knows of
+_UNWANTED = 2.0  # the same of one in namespaces, whose starter was interrupted
 _END = 15.0  # seconds that ending one may take
 
 
@@ -164,10 +165,10 @@ def _start(
 
 
 def _settles(directory: str) -> bool:
-    """Wait for a session on an engine that is just ending, or will since its starter was killed."""
+    """Wait for a session that is just ending, or will for want of its starter; tell whether it has."""
     from coopfile.session import mark
 
-    return mark.read(directory) is not None and store.wait_end(directory, _SETTLES)
+    return store.wait_end(directory, _UNWANTED if mark.read(directory) is None else _SETTLES)
 
 
 def _start_native(spec: Spec, directory: str, state: store.State, earlier: store.State | None) -> Started:

@@ -150,17 +150,40 @@ def _depend(monitor: int) -> None:
 
 
 def _is_outside(connection: _socket.socket) -> bool:
-    """Tell whether who asks is in no sandbox: one might have been given the directory of the socket."""
+    """Tell whether who asks is as free as this process: what a sandbox holds might reach the socket.
+
+    That need not be one of coop's. Who has given up privileges, as for a filter of system calls or for
+    Landlock's rules, has no use for this helper: ``helper.ask`` finds another one for it.
+    """
     pid, _ = wire.peer(connection)
+    try:
+        if _confinement(f"{pid}") != _confinement("self"):
+            return False
+    except OSError:
+        return False
     try:
         return all(
             os.readlink(f"/proc/{pid}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}")
             for name in ("user", "pid")
         )
     except PermissionError:
-        return True  # it guards itself; those in sandboxes of this user cannot do that against us
+        return True  # it guards itself, as one does that runs a program that it may not read
     except OSError:
         return False
+
+
+def _confinement(pid: str) -> list[object]:
+    """Return what anybody may see of how a process is confined: proc_pid_status(5).
+
+    ``NSpid`` has a number for each PID namespace, from that of /proc on inwards.
+    """
+    found: list[object] = []
+    for line in syscalls.read_file(f"/proc/{pid}/status").splitlines():
+        if line.startswith(b"NSpid:"):
+            found.append(len(line.split()))
+        elif line.startswith((b"NoNewPrivs:", b"Seccomp")):
+            found.append(line)
+    return found
 
 
 def _make(

@@ -13,6 +13,7 @@ from coopfile import wholefile
 from coopfile.engines.call import REACHED_BY
 from coopfile.record import Record
 from coopfile.render.facts import Engine
+from coopfile.system import READING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,9 +44,16 @@ def write(directory: str, mark: Mark) -> None:
 
 
 def read(directory: str) -> Mark | None:
-    """Return what there is, None if there is nothing that makes sense."""
+    """Return what there is, None if there is nothing that makes sense, or what others could have written.
+
+    The program in it is started.
+    """
     try:
-        with open(f"{directory}/{_NAME}", encoding="utf-8") as file:
+        descriptor = os.open(f"{directory}/{_NAME}", READING | os.O_NOFOLLOW)
+        with open(descriptor, encoding="utf-8") as file:
+            status = os.fstat(descriptor)
+            if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+                return None
             known = json.loads(file.read(_LARGEST))
         engine = Engine(str(known["engine"]), str(known["program"]))
         named = {str(name): str(value) for name, value in known["environment"].items()}

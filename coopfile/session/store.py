@@ -114,7 +114,9 @@ def unusable(directory: str, error: OSError) -> CoopError:
         remedy = f"remove {path}: coop makes it again"
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         remedy = "set XDG_DATA_HOME to a directory that you can write"
-    elif error.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
+    elif error.errno == errno.EMFILE:
+        remedy = "raise the limit of open files: ulimit -n"
+    elif error.errno in (errno.EAGAIN, errno.ENOMEM, errno.ENFILE):
         remedy = "the machine, or this user, has too many processes or open files: end some"
     where = "" if path == directory else f" ({path})"
     return CoopError(f"cannot keep a session in {directory}: {error.strerror}{where}", remedy)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found, unused-ignore]
 import _socket
 import codecs
+import errno
 import gc
 import os
 import resource
@@ -52,9 +53,22 @@ def main(descriptor: int, directory: str, name: str) -> None:
                 connection = _next(listener, 0)
                 if connection is None:
                     os.unlink(f"{directory}/{name}")
+                    _close(listener, monitors)
                     return
         monitors.give(connection)
         connection.close()
+
+
+def _close(listener: _socket.socket, monitors: _Monitors) -> None:
+    """Let nobody connect any more, and see to those who have before the socket was gone."""
+    listener.shutdown(_socket.SHUT_RDWR)
+    listener.settimeout(0)
+    try:
+        while (connection := wire.accept(listener)) is not None:
+            monitors.give(connection)
+            connection.close()
+    except OSError:
+        pass  # that is what some kernels say when there is none, and will be none
 
 
 def _practise() -> None:
@@ -123,6 +137,9 @@ class _Monitors:
                 if not monitor.has_room(self._most):
                     continue
                 wire.send(monitor.control, (), (connection.fileno(),))
+            except wire.Crowded as error:
+                keep.refuse(connection, OSError(errno.ETOOMANYREFS, error.why))
+                return
             except wire.Broken:
                 monitor.control.close()
                 self._monitors.remove(monitor)

@@ -1,6 +1,8 @@
-"""Options of ``coop run`` that several attacks use."""
+"""What several attacks use: options of ``coop run``, and how long a file has to be as it is to be cached."""
 
 from __future__ import annotations
+
+SETTLED = 0.1  # seconds: a plan of files that have just been changed is not cached
 
 
 def hide(*globs: str) -> tuple[str, ...]:

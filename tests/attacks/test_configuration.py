@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.attacks.options import SETTLED
 from tests.sandboxes import Actor, Project, tree
 
 pytestmark = pytest.mark.native
@@ -101,6 +103,7 @@ def test_strangers_coopfile(project: Project, shared: Path, kind: str) -> None:
 
 def cache(project: Project) -> Path:
     """Return the one entry of the project's cache after an ordinary run."""
+    time.sleep(SETTLED)
     project.run("true")
     (entry,) = (project.home / ".cache/coop/plans").iterdir()
     return entry

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import os
 import re
+import time
 
 import pytest
 
-from tests.attacks.options import give, hide
+from tests.attacks.options import SETTLED, give, hide
 from tests.sandboxes import Project, tree
 
 pytestmark = pytest.mark.native
@@ -197,6 +198,7 @@ def test_own_state(project: Project, given: str) -> None:
     project.write(str(project.home / ".cache/coop/plans/00000000"), "private")
     project.write(str(project.home / ".local/state/coop/approvals/x.json"), "private")
     given, top = (str(project.home), str(project.home)) if given == "home" else (given, "/root")
+    time.sleep(SETTLED)
     assert project.run("true", options=give("write", given)).status == 0  # and fills the cache
     before = tree(project.home)
     (log,) = project.home.glob(".local/state/coop/audit/*")

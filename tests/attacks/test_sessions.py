@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
+import signal
 import socket
 import stat
 import struct
@@ -161,6 +163,80 @@ def test_connecting_from_inside(sessions: Sessions) -> None:
     assert out.splitlines() == ["session b''"] * 4 + ["helper b''"] * 4
     assert not (sessions.project.directory / "forged").exists()
     serves(caller)
+
+
+FORGED_ORDER = """
+import marshal, pickle
+class Forged:
+    def __reduce__(self):
+        return os.mkdir, (sys.argv[1],)
+data = marshal.dumps((pickle.dumps(Forged()),), 2)
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.settimeout(10)
+    connection.connect("helper")
+    reading, writing = os.pipe()
+    socket.send_fds(connection, [struct.pack("<I", len(data)) + data], [writing])
+    os.close(writing)
+    print(os.read(reading, 1000))
+"""
+
+
+def test_connecting_unseen(sessions: Sessions) -> None:
+    """The same for one that the kernel lets nobody look at, since it runs a program that it may not read."""
+    if os.geteuid() != 0:
+        pytest.skip("a program of another user's takes root")
+    caller = sessions.opened()
+    project = sessions.project
+    (helper,) = [path for path in (sessions.state / "helper").iterdir() if path.is_socket()]
+    try:
+        os.link(helper, project.directory / "helper")
+    except OSError as error:
+        pytest.skip(f"sockets cannot be linked here: {error}")
+    program = project.directory / "python"
+    shutil.copy(os.path.realpath("/usr/bin/python3"), program)
+    os.chown(program, other := 0 if project.actor.uid else 60999, other)
+    program.chmod(0o711)
+    forged = sessions.state / "forged"
+    done = caller.run("./python", "-c", BEGIN + FORGED_ORDER, str(forged))
+    assert (done.out, done.status) == ("b''\n", 0), done
+    assert not forged.exists()
+    serves(caller)
+
+
+FLOOD = """
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+pairs, null = [], os.open("/dev/null", os.O_RDONLY)
+for _ in range(16):
+    pairs.append(socket.socketpair())
+    socket.send_fds(pairs[-1][0], [b"x"], [null] * 250)
+open("sent", "w").close()
+signal.pause()
+"""
+
+
+def test_descriptors_on_their_way(sessions: Sessions) -> None:
+    """A command that sends descriptors that nobody takes can keep its user from sending any; that is told at once."""
+    if sessions.project.actor.uid == 0:
+        pytest.skip("root may send as many as it likes")
+    caller = sessions.caller(wrap=("/bin/sh", "-c", 'ulimit -S -n 1000; exec "$@"', "sh"))
+    caller.open("one")
+    caller.open("two")
+    number = caller.begin("/usr/bin/python3", "-c", BEGIN + FLOOD, name="one")
+    assert wait_until((sessions.project.directory / "sent").exists)
+    for asking in (lambda: caller.run("true", name="two"), lambda: caller.open("three")):
+        with pytest.raises(Refused, match="on their way") as refused:
+            asking()
+        assert refused.value.remedy
+    caller.do("close", number=number)
+
+    def runs() -> bool:
+        with contextlib.suppress(Refused):
+            return caller.run("true", name="two").status == 0
+        return False
+
+    assert wait_until(runs)
+    assert caller.open("three")["fresh"] is True
 
 
 # Tracing, reading, signalling
@@ -651,6 +727,21 @@ def test_a_session_of_another_user(sessions: Sessions) -> None:
     fake.close()
 
 
+@pytest.mark.parametrize("confined", [False, True])
+def test_order_from_a_sandbox_of_others(sessions: Sessions, confined: bool) -> None:
+    """Who has given up privileges, as every sandbox of Landlock's rules does, has the helper do nothing."""
+    sessions.opened()
+    project = sessions.project
+    (helper,) = [path for path in (sessions.state / "helper").iterdir() if path.is_socket()]
+    forged = project.directory / "forged"
+    given_up = ["setpriv", "--no-new-privs"] if confined else []
+    begin = f"import os, socket, struct, sys; os.chdir({str(helper.parent)!r})\n"
+    script = begin + FORGED_ORDER.replace('"helper"', repr(helper.name))
+    argv = [*project.actor.prefix, *given_up, "/usr/bin/python3", "-I", "-c", script, str(forged)]
+    subprocess.run(argv, timeout=DEADLINE, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    assert forged.exists() is not confined
+
+
 def test_links_in_coops_data(sessions: Sessions) -> None:
     """A link in the place of one of its files makes coop write nothing elsewhere."""
     caller = sessions.opened()
@@ -667,6 +758,40 @@ def test_links_in_coops_data(sessions: Sessions) -> None:
         assert target.read_text() == "precious", name
         assert stat.S_IMODE(target.stat().st_mode) == 0o644
         path.unlink(missing_ok=True)
+
+
+def test_link_for_the_helpers_directory(sessions: Sessions) -> None:
+    """A link in the place of the helper's directory, which it tidies up, has coop remove nothing elsewhere."""
+    caller = sessions.caller()
+    caller.open("before")
+    (helper,) = sessions.helpers()
+    os.kill(helper, signal.SIGKILL)
+    assert wait_gone([helper])
+    precious = sessions.project.write(f"{sessions.project.home}/precious/file", "precious")
+    place = sessions.state / "helper"
+    shutil.rmtree(place)
+    place.symlink_to(precious.parent)
+    with pytest.raises(Refused, match="helper") as refused:
+        caller.open()
+    assert refused.value.remedy
+    assert [path.name for path in precious.parent.iterdir()] == ["file"]
+    place.unlink()
+    caller.open()
+    assert (place / "starting").exists()
+
+
+def test_what_the_helper_did_not_make(sessions: Sessions) -> None:
+    """Only sockets that nobody answers at are tidied up in the helper's directory."""
+    caller = sessions.opened("one")
+    (helper,) = sessions.helpers()
+    kept = sessions.project.write(f"{sessions.state}/helper/kept", "kept")
+    (old,) = [path for path in kept.parent.iterdir() if path.is_socket()]
+    os.kill(helper, signal.SIGKILL)
+    assert wait_gone([helper])
+    old.rename(kept.parent / "old")
+    caller.open("two")
+    assert kept.exists()
+    assert not (kept.parent / "old").exists()
 
 
 MODULE = "open({!r}, 'a').write(__file__)\n"

@@ -15,7 +15,7 @@ import pexpect
 import pytest
 
 from tests.sandboxes import Project, Result, descendants, kill, wait_until
-from tests.sessionlab import keeper
+from tests.sessionseen import keeper
 
 INSTALL = "mkdir -p /opt/tool && echo one > /opt/tool/data && echo '#!/bin/sh' > /bin/tool"
 

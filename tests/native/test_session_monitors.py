@@ -16,7 +16,8 @@ import pytest
 
 from coopfile.session import keep, store
 from tests.sandboxes import alive, cgroup_directories, descendants, kill, wait_gone, wait_until
-from tests.sessionlab import Refused, Sessions, children, descriptors
+from tests.sessionlab import Refused, Sessions
+from tests.sessionseen import children, descriptors
 
 pytestmark = pytest.mark.native
 

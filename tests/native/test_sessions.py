@@ -12,15 +12,8 @@ from typing import Any
 import pytest
 
 from tests.sandboxes import alive, kill, wait_gone, wait_until
-from tests.sessionlab import (
-    Caller,
-    Refused,
-    Sessions,
-    children,
-    descriptors,
-    is_own,
-    memory,
-)
+from tests.sessionlab import Caller, Refused, Sessions
+from tests.sessionseen import children, descriptors, holder, is_own, memory
 
 pytestmark = pytest.mark.native
 
@@ -265,6 +258,26 @@ def test_helper_ends_when_idle(sessions: Sessions) -> None:
     assert caller.run("true", name="one").status == 0
     assert caller.open("two")["fresh"] is True
     assert sessions.helpers() != [helper]
+
+
+def test_asked_for_while_the_helper_ends(sessions: Sessions) -> None:
+    """Who has reached the helper when it was just ending for want of requests gets a session all the same."""
+    caller = sessions.caller()
+    slowly = "lambda path, **how: (time.sleep(2 * ('/helper/' in path)), gone(path, **how))"
+    caller.do("brief_helper", seconds=0.3, patch=f"import os, time; gone = os.unlink; os.unlink = {slowly}")
+    caller.open("one")
+    (helper,) = sessions.helpers()
+    lock = sessions.state / "helper" / "starting"
+    assert wait_until(lambda: holder(lock) == helper)
+    caller.open("two")
+    assert sessions.monitor("two") == sessions.monitor("one"), "it was asked before it had gone"
+    for name in ("one", "two"):
+        assert caller.run("true", name=name).status == 0
+    assert wait_gone([helper])
+    caller.open("three")
+    for name in ("one", "two", "three"):
+        caller.stop(name)
+    assert sessions.left() == []
 
 
 def test_helper_has_nothing_of_its_starter(sessions: Sessions) -> None:

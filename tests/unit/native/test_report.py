@@ -71,6 +71,8 @@ def test_errors() -> None:
     ]
     (full,) = exchange(OSError(errno.ENOSPC, "No space left on device"))
     assert full.text.endswith("No space left on device") and "disk" in (full.remedy or "")
+    (many,) = exchange(OSError(errno.EMFILE, "Too many open files"))
+    assert "ulimit -n" in (many.remedy or "")
     (other,) = exchange(KeyError("x"))
     assert other.kind == report.FAILURE and "KeyError" in other.text
 

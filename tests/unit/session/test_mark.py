@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -46,4 +47,16 @@ def test_it_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_makes_no_sense_is_nothing(tmp_path: Path, text: str) -> None:
     """A program that is looked for along PATH is not started either."""
     (tmp_path / "container").write_text(text, encoding="latin-1")
+    assert mark.read(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("how", ["another user", "writable for others"])
+def test_of_others_making_is_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """The program in it is started, so it has to be of who reads it: root may have kept a user's HOME."""
+    mark.write(str(tmp_path), Mark(DOCKER, {}, "owner"))
+    assert mark.read(str(tmp_path)) is not None
+    if how == "another user":
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    else:
+        (tmp_path / "container").chmod(0o666)
     assert mark.read(str(tmp_path)) is None

@@ -1,13 +1,14 @@
-"""The keeper of a session on an engine: what it takes the end of a command for."""
+"""Commands in a session on an engine: what their ends are taken for."""
 
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 import pytest
 
-from coopfile.session.keeper import Keeper
+from coopfile.session.following import Commands
 
 
 class Container:
@@ -46,15 +47,14 @@ def test_a_command_that_was_killed(
     same: bool | None, runs: bool | None, process_ends: bool, ends: bool
 ) -> None:
     """The session has ended if the container has, also where the engine's process ends later."""
-    keeper: Any = object.__new__(Keeper)
-    reading, writing = os.pipe()
-    waking, keeper._wake = os.pipe()
-    keeper._ending, keeper._ended, keeper._notes = False, reading, -1
-    keeper._container = Container(same, runs)
+    told: list[str] = []
+    container: Any = Container(same, runs)
+    commands = Commands(container, lambda: bool(told), told.append, threading.Event())
+    commands.ended, writing = os.pipe()
     if process_ends:
         os.write(writing, b"x")
     try:
-        assert keeper._ends(137) is ends
+        assert commands._ends(137) is ends
     finally:
-        for descriptor in (reading, writing, waking, keeper._wake):
-            os.close(descriptor)
+        os.close(commands.ended)
+        os.close(writing)
