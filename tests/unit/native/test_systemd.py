@@ -39,6 +39,7 @@ def test_request_has_every_limit() -> None:
         "MemoryMax": ("t", str(64 << 20)),
         "MemorySwapMax": ("t", "0"),
         "TasksMax": ("t", "11"),
+        "OOMPolicy": ("s", "continue"),
         "CPUQuotaPerSecUSec": ("t", "1500000"),
     }
 
@@ -63,3 +64,30 @@ def test_a_manager_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch
     scope = systemd.Scope(LIMITS)
     with pytest.raises(CoopError, match="systemd did not set the limits"):
         scope.admit(os.getpid())
+
+
+@pytest.mark.parametrize(
+    ("complaint", "calls"),
+    [("Cannot set property OOMPolicy, or unknown property.", 2), ("Access denied", 1)],
+)
+def test_an_older_manager_is_asked_for_what_it_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complaint: str, calls: int
+) -> None:
+    """Where OOMPolicy is not known the call is made again without it; any other failure stays one."""
+    program, log = tmp_path / "busctl", tmp_path / "log"
+    program.write_text(
+        f'#!/bin/sh\necho "$*" >>{log}\n'
+        f'case "$*" in *OOMPolicy*) echo "Call failed: {complaint}" >&2; exit 1 ;; esac\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(systemd, "_BUSCTL", (str(program),))
+    monkeypatch.setattr(systemd, "_TIMEOUT", 0.1)
+    scope = systemd.Scope(LIMITS)
+    with pytest.raises(CoopError) as caught:
+        scope.admit(os.getpid())
+    told = log.read_text().splitlines()
+    assert len(told) == calls
+    assert "OOMPolicy s continue" in told[0]
+    assert "OOMPolicy" not in told[-1] or calls == 1
+    # The made-up manager moves nobody.
+    assert ("not moved in time" if calls == 2 else complaint) in caught.value.message
