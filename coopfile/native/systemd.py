@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 _BUSCTL = ("/usr/bin/busctl", "/bin/busctl")
 _TIMEOUT = 5.0  # seconds for the call, and again for the move
 _PRIVATE = "/run/systemd/private"
+_SYSTEM_BUS = "/run/dbus/system_bus_socket"
 _OOM_POLICY = "OOMPolicy"
 
 
 def available() -> bool:
-    """Tell whether a manager that would take a request is there, by its socket."""
-    bus = _PRIVATE if os.geteuid() == 0 else f"{_runtime()}/bus"
-    return _program() is not None and os.path.exists(bus)
+    """Tell whether a manager that would take a request is there, and the bus that leads to it, by sockets."""
+    places = (_PRIVATE, _SYSTEM_BUS) if os.geteuid() == 0 else (f"{_runtime()}/bus",)
+    return _program() is not None and all(map(os.path.exists, places))
 
 
 def _program() -> str | None:

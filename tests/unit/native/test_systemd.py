@@ -49,6 +49,32 @@ def test_request_without_processors() -> None:
     assert "CPUQuotaPerSecUSec" not in properties(LIMITS.replace(cpus=None))
 
 
+@pytest.mark.parametrize(
+    ("uid", "sockets", "expected"),
+    [
+        (0, ("systemd/private", "dbus/system_bus_socket"), True),
+        (0, ("systemd/private",), False),  # without dbus, which a small machine does without
+        (0, ("dbus/system_bus_socket",), False),
+        (1000, ("user/1000/bus",), True),
+        (1000, ("systemd/private", "dbus/system_bus_socket"), False),
+    ],
+)
+def test_managers_that_can_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uid: int, sockets: tuple[str, ...], expected: bool
+) -> None:
+    """Who takes requests is there when it and the bus that leads to it are: root's, or the user's own."""
+    for name in sockets:
+        place = tmp_path / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch()
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", f"{tmp_path}/user/{uid}")
+    monkeypatch.setattr(systemd, "_BUSCTL", ("/bin/true",))
+    monkeypatch.setattr(systemd, "_PRIVATE", f"{tmp_path}/systemd/private")
+    monkeypatch.setattr(systemd, "_SYSTEM_BUS", f"{tmp_path}/dbus/system_bus_socket")
+    assert systemd.available() is expected
+
+
 def test_a_helper_that_is_not_needed_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Closing an unused scope leaves no process and no descriptor behind."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
