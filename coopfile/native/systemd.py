@@ -57,20 +57,15 @@ def request(pid: int, limits: Limits, *, stays: bool = True) -> list[str]:
     if limits.cpus is not None:
         properties += ["CPUQuotaPerSecUSec", "t", str(limits.cpus * 1000)]
         count += 1
-    manager = ["org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"]
-    method = ["StartTransientUnit", "ssa(sv)a(sa(sv))", unit(pid), "fail", str(count)]
+    method = ["ssa(sv)a(sa(sv))", unit(pid), "fail", str(count)]
+    return [*_manager("StartTransientUnit"), *method, *properties, "0"]
+
+
+def _manager(method: str) -> list[str]:
+    """Return busctl's arguments up to a method of the manager's."""
     where = "--system" if os.geteuid() == 0 else "--user"
-    return [
-        "busctl",
-        where,
-        f"--timeout={_TIMEOUT:g}",
-        "--quiet",
-        "call",
-        *manager,
-        *method,
-        *properties,
-        "0",
-    ]
+    manager = ["org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"]
+    return ["busctl", where, f"--timeout={_TIMEOUT:g}", "--quiet", "call", *manager, method]
 
 
 def unit(pid: int) -> str:
@@ -134,12 +129,22 @@ def _ask(pid: int, limits: Limits) -> str:
     if said:
         return f"failed {said}"
     deadline = time.monotonic() + _TIMEOUT
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and not _has_ended(pid):
         group = _group(pid)
         if group.endswith("/" + unit(pid)):
             return f"ok {group}"
         time.sleep(0.001)
+    # The kernel moves no process that is ending, and a scope that was always empty stays.
+    _call(program, [*_manager("StopUnit"), "ss", unit(pid), "fail"])
     return "failed the process was not moved in time"
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2][:1] in (b"Z", b"X")
+    except OSError:
+        return True
 
 
 def _call(program: str, arguments: list[str]) -> str:

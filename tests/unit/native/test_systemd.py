@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -112,8 +113,29 @@ def test_an_older_manager_is_asked_for_what_it_knows(
     with pytest.raises(CoopError) as caught:
         scope.admit(os.getpid())
     told = log.read_text().splitlines()
+    assert "StopUnit" not in told[0] and ("StopUnit" in told[-1]) is (calls == 2)
+    told = [line for line in told if "StopUnit" not in line]
     assert len(told) == calls
     assert "OOMPolicy s continue" in told[0]
     assert "OOMPolicy" not in told[-1] or calls == 1
-    # The made-up manager moves nobody.
+    # The made-up manager moves nobody, and is asked to stop the scope then.
     assert ("not moved in time" if calls == 2 else complaint) in caught.value.message
+
+
+def test_a_process_that_has_ended_leaves_no_scope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel moves no process that is ending: its scope is stopped, without waiting for the move."""
+    program, log = tmp_path / "busctl", tmp_path / "log"
+    program.write_text(f'#!/bin/sh\necho "$*" >>{log}\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(systemd, "_BUSCTL", (str(program),))
+    ended = os.posix_spawn("/bin/true", ["true"], {})
+    os.waitid(os.P_PID, ended, os.WEXITED | os.WNOWAIT)
+    began = time.monotonic()
+    scope = systemd.Scope(LIMITS)
+    with pytest.raises(CoopError, match="systemd did not set the limits"):
+        scope.admit(ended)
+    os.waitpid(ended, 0)
+    assert time.monotonic() - began < systemd._TIMEOUT
+    start, stop = log.read_text().splitlines()
+    assert "StartTransientUnit" in start
+    assert stop.endswith(f"StopUnit ss coop-{ended}.scope fail")
