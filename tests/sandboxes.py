@@ -368,11 +368,11 @@ def wait_until(condition: Callable[[], Any], seconds: float = DEADLINE) -> Any:
 
 
 def cgroup_directories() -> set[str]:
-    """Return every control group of coop's making on this machine."""
+    """Return every control group of coop's making on this machine, and those that systemd made for it."""
     found: set[str] = set()
     for directory, names, _ in os.walk("/sys/fs/cgroup"):
         found.update(
-            os.path.join(directory, name) for name in names if re.fullmatch(r"coop-\d+(-\d+)?", name)
+            os.path.join(directory, name) for name in names if re.fullmatch(r"coop-\d+(-\d+|\.scope)?", name)
         )
     return found
 
@@ -380,7 +380,8 @@ def cgroup_directories() -> set[str]:
 def abandoned_cgroups(before: set[str]) -> set[str]:
     """Return coop's control groups that came since ``before`` and whose maker is dead."""
     new = cgroup_directories() - before
-    return {path for path in new if not os.path.exists(f"/proc/{path.rpartition('-')[2]}")}
+    makers = ((path, path.removesuffix(".scope").rpartition("-")[2]) for path in new)
+    return {path for path, maker in makers if not os.path.exists(f"/proc/{maker}")}
 
 
 def mounts() -> str:
@@ -478,7 +479,12 @@ def _give_podman_a_store(base: Path) -> None:
 
 
 def _free_uid() -> int:
-    """Return a uid without an account, another one for every worker of pytest-xdist."""
+    """Return a uid without an account, another one for every worker of pytest-xdist.
+
+    Or TEST_UID, who may have one, and a manager of systemd's: what coop does with those is shown by that.
+    """
+    if given := os.environ.get("TEST_UID"):
+        return int(given)
     worker = re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "")) or "0"
     taken = {entry.pw_uid for entry in pwd.getpwall()}
     uid = _FIRST_UID + 100 * int(worker)

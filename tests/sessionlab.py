@@ -441,7 +441,7 @@ class Sessions:
         if mounts() != self._mounts:
             found.append(("mounts", sorted(set(mounts().split("\n")) ^ set(self._mounts.split("\n")))))
         groups = abandoned_cgroups(self._cgroups)  # of others, who are killed by tests at the same time, too
-        known = {str(pid) for pid in self._monitors}
+        known = {str(pid) for pid in self._monitors} | {f"{pid}.scope" for pid in self._known}
         return found + [("cgroup", path) for path in groups if path.rpartition("-")[2] in known]
 
     def close(self) -> None:

@@ -143,11 +143,8 @@ def _settings(version: int, controller: str, limits: Limits) -> list[tuple[str, 
     if controller == "memory":
         size = str(limits.memory)
         if version == 2:
-            return [
-                ("memory.max", size, True),
-                ("memory.swap.max", "0", False),
-                ("memory.oom.group", "1", False),
-            ]
+            # Without memory.oom.group, as in v1: it would end a session for what one command took.
+            return [("memory.max", size, True), ("memory.swap.max", "0", False)]
         return [("memory.limit_in_bytes", size, True), ("memory.memsw.limit_in_bytes", size, False)]
     quota = str((limits.cpus or 0) * _PERIOD // 1000)
     if version == 2:
@@ -170,6 +167,7 @@ class Group:
         self._scope: Scope | None = None
         self._made = list(made)  # directory and version
         self._lent = list(lent)  # the same, of systemd's
+        self._reached: set[str] = set()
 
     def hand_over(self) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
         """Leave the groups to another process; return what it makes its own of."""
@@ -218,7 +216,6 @@ class Group:
 
     def exceeded(self) -> tuple[str, ...]:
         """Return the keys of the limits that the sandbox ran into."""
-        keys = set()
         for directory, version in (*self._made, *self._lent):
             memory = "memory.events" if version == 2 else "memory.oom_control"
             for file, word, key in (
@@ -228,8 +225,13 @@ class Group:
                 for line in _read(f"{directory}/{file}").splitlines():
                     name, _, count = line.partition(" ")
                     if name == word and count != "0":
-                        keys.add(key)
-        return tuple(sorted(keys))
+                        self._reached.add(key)
+        return tuple(sorted(self._reached))
+
+    def look(self) -> None:
+        """Keep what a group of systemd's tells for ``exceeded``: it goes with its last process, by itself."""
+        if self._lent:
+            self.exceeded()
 
     def remove(self) -> None:
         """Remove the directories; their last processes may need a moment to be gone."""

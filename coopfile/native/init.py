@@ -101,6 +101,9 @@ def _run(start: Start) -> int:
     table.tell_lost(start.report)
     end_all()
     os.write(start.ended, b"1")
+    if start.enforcement.scoped:  # a group that goes with this process: the monitor looks at it before
+        while signals.wait() != signals.SIGIO:
+            pass
     return status
 
 

@@ -42,7 +42,9 @@ def enforcement(limits: Limits) -> Enforcement:
     """Find the strongest means for each limit: control groups, then resource limits."""
     wanted = tuple(name for name in cgroups.CONTROLLERS if name != "cpu" or limits.cpus is not None)
     hierarchies, missing = cgroups.find(wanted=wanted)
-    if missing and cgroups.unified_only() and _systemd_is_there():
+    # Beside groups of systemd's, where coop makes its own, systemd takes the controller of processors away
+    # as soon as no unit needs it, and limits go with it. Memory and processes it counts for every unit.
+    if (missing or "cpu" in wanted) and cgroups.unified_only() and _systemd_is_there():
         # One owner for all of them: a process is in one v2 group.
         return Enforcement((), wanted, (), tuple((name, "systemd scope") for name in wanted), ())
     how = {name: f"cgroup v{item.version}" for item in hierarchies for name in item.controllers}

@@ -79,7 +79,7 @@ def watch(order: Order, caller: int) -> int:
         namespaces.enter_user_namespace(order.launch.uid, order.launch.gid)
         _depend(caller)  # the change of credentials has cleared it: prctl(2)
         pid, ended = _start(order, group, placeholders, links)
-        status = _supervise(pid, ended, placeholders)
+        status = _supervise(pid, ended, group, placeholders)
         for text in reached(group.exceeded(), order.launch.limits.memory, order.launch.limits.pids):
             report.send(order.report, report.Message(report.NOTE, text))
         for link in links:
@@ -189,7 +189,7 @@ def hold(
         os.close(root)
 
 
-def _supervise(pid: int, ended: int, placeholders: Placeholders) -> int:
+def _supervise(pid: int, ended: int, group: Group, placeholders: Placeholders) -> int:
     """Forward signals until PID 1 ends; return its status.
 
     The kernel takes PID 1's namespaces apart while the placeholders are removed: nobody is
@@ -199,6 +199,8 @@ def _supervise(pid: int, ended: int, placeholders: Placeholders) -> int:
         number = signals.wait()
         if number == signals.SIGIO:
             if os.read(ended, 1):
+                group.look()
+                os.kill(pid, signals.SIGIO)
                 placeholders.release()
         elif number == signals.SIGCHLD:
             gone, status = os.waitpid(pid, os.WNOHANG)

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 _BUSCTL = ("/usr/bin/busctl", "/bin/busctl")
 _TIMEOUT = 5.0  # seconds for the call, and again for the move
 _PRIVATE = "/run/systemd/private"
+_SYSTEM_BUS = "/run/dbus/system_bus_socket"
+_OOM_POLICY = "OOMPolicy"
 
 
 def available() -> bool:
-    """Tell whether a manager that would take a request is there, by its socket."""
-    bus = _PRIVATE if os.geteuid() == 0 else f"{_runtime()}/bus"
-    return _program() is not None and os.path.exists(bus)
+    """Tell whether a manager that would take a request is there, and the bus that leads to it, by sockets."""
+    places = (_PRIVATE, _SYSTEM_BUS) if os.geteuid() == 0 else (f"{_runtime()}/bus",)
+    return _program() is not None and all(map(os.path.exists, places))
 
 
 def _program() -> str | None:
@@ -38,33 +40,32 @@ def _runtime() -> str:
     return os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
 
 
-def request(pid: int, limits: Limits) -> list[str]:
+def request(pid: int, limits: Limits, *, stays: bool = True) -> list[str]:
     """Return busctl's arguments that put a process under its limits.
 
-    The unit goes away by itself with its last process.
+    The unit goes away by itself with its last process. With ``stays`` it is not stopped when the kernel
+    kills one for want of memory, as it would be by default: systemd.scope(5), of version 253.
     """
     properties = ["PIDs", "au", "1", str(pid), "CollectMode", "s", "inactive-or-failed"]
     properties += ["Description", "s", "coop sandbox", "MemoryMax", "t", str(limits.memory)]
     # PID 1 is coop's own.
     properties += ["MemorySwapMax", "t", "0", "TasksMax", "t", str(limits.pids + 1)]
     count = 6
+    if stays:
+        properties += [_OOM_POLICY, "s", "continue"]
+        count += 1
     if limits.cpus is not None:
         properties += ["CPUQuotaPerSecUSec", "t", str(limits.cpus * 1000)]
         count += 1
-    manager = ["org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"]
-    method = ["StartTransientUnit", "ssa(sv)a(sa(sv))", unit(pid), "fail", str(count)]
+    method = ["ssa(sv)a(sa(sv))", unit(pid), "fail", str(count)]
+    return [*_manager("StartTransientUnit"), *method, *properties, "0"]
+
+
+def _manager(method: str) -> list[str]:
+    """Return busctl's arguments up to a method of the manager's."""
     where = "--system" if os.geteuid() == 0 else "--user"
-    return [
-        "busctl",
-        where,
-        f"--timeout={_TIMEOUT:g}",
-        "--quiet",
-        "call",
-        *manager,
-        *method,
-        *properties,
-        "0",
-    ]
+    manager = ["org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager"]
+    return ["busctl", where, f"--timeout={_TIMEOUT:g}", "--quiet", "call", *manager, method]
 
 
 def unit(pid: int) -> str:
@@ -122,29 +123,51 @@ def _ask(pid: int, limits: Limits) -> str:
     program = _program()
     if program is None:
         return "failed busctl is gone"
+    said = _call(program, request(pid, limits))
+    if _OOM_POLICY in said:  # an older systemd, which does not know the property, nor stops scopes
+        said = _call(program, request(pid, limits, stays=False))
+    if said:
+        return f"failed {said}"
+    deadline = time.monotonic() + _TIMEOUT
+    while time.monotonic() < deadline and not _has_ended(pid):
+        group = _group(pid)
+        if group.endswith("/" + unit(pid)):
+            return f"ok {group}"
+        time.sleep(0.001)
+    # The kernel moves no process that is ending, and a scope that was always empty stays.
+    _call(program, [*_manager("StopUnit"), "ss", unit(pid), "fail"])
+    return "failed the process was not moved in time"
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2][:1] in (b"Z", b"X")
+    except OSError:
+        return True
+
+
+def _call(program: str, arguments: list[str]) -> str:
+    """Run busctl; return what it says if it fails."""
     errors, write_errors = os.pipe()
     null = os.open("/dev/null", os.O_RDWR)
     environment = {"XDG_RUNTIME_DIR": _runtime(), "LC_ALL": "C", "PATH": "/usr/bin:/bin"}
     streams = [(os.POSIX_SPAWN_DUP2, null, 0), (os.POSIX_SPAWN_DUP2, null, 1)]
     caller = os.posix_spawn(
         program,
-        request(pid, limits),
+        arguments,
         environment,
         file_actions=[*streams, (os.POSIX_SPAWN_DUP2, write_errors, 2)],
         setsigmask=[],
     )
     os.close(write_errors)
+    os.close(null)
     said = os.read(errors, 2000).decode("utf-8", "replace").strip()
+    os.close(errors)
     _, status = os.waitpid(caller, 0)
-    if status:
-        return f"failed {said.splitlines()[-1] if said else 'busctl failed'}"
-    deadline = time.monotonic() + _TIMEOUT
-    while time.monotonic() < deadline:
-        group = _group(pid)
-        if group.endswith("/" + unit(pid)):
-            return f"ok {group}"
-        time.sleep(0.001)
-    return "failed the process was not moved in time"
+    if not status:
+        return ""
+    return said.splitlines()[-1] if said else "busctl failed"
 
 
 def _group(pid: int) -> str:

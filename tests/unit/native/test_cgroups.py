@@ -180,7 +180,6 @@ def settings(directory: Path) -> dict[str, str]:
                 "pids.max": "11",  # one more: PID 1 is coop's
                 "memory.max": str(64 << 20),
                 "memory.swap.max": "0",
-                "memory.oom.group": "1",
                 "cpu.max": "150000 100000",
             },
         ),
@@ -199,12 +198,12 @@ def settings(directory: Path) -> dict[str, str]:
 def test_limits_written(
     tmp_path: Path, version: int, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each limit is written where this version has it, in its units."""
+    """Each limit is written where this version has it, in its units; one process's memory ends no others."""
     make = os.mkdir
 
     def with_files(path: str) -> None:
         make(path)
-        for name in ("tasks", "cgroup.procs", *expected):
+        for name in ("tasks", "cgroup.procs", "memory.oom.group", *expected):
             Path(path, name).touch()
 
     # The kernel fills a new group with files; a plain directory stays empty.
@@ -222,6 +221,20 @@ def test_limits_written(
     expected_join = ("", str(os.getpid())) if version == 2 else ("0", "")
     assert (joined["tasks"], joined["cgroup.procs"]) == expected_join
     group.remove()
+
+
+def test_what_a_group_of_systemds_told_stays(tmp_path: Path) -> None:
+    """What a group of systemd's told before it went is known; coop's own are read at the end alone."""
+    for name in ("lent", "own"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "memory.events").write_text("max 3\noom 1\noom_kill 1\n")
+    lent, own = Group(lent=[(f"{tmp_path}/lent", 2)]), Group(made=[(f"{tmp_path}/own", 2)])
+    for group in (lent, own):
+        group.look()
+    for name in ("lent", "own"):
+        (tmp_path / name / "memory.events").unlink()
+    assert lent.exceeded() == ("limits.memory",)
+    assert own.exceeded() == ()
 
 
 def test_only_what_is_wanted(machine: Machine) -> None:
