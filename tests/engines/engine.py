@@ -108,8 +108,12 @@ class Engine:
         return self.output("ps", "--all", "--quiet", "--no-trunc").split()
 
     def clean(self) -> None:
-        """Remove every container and every named volume that a test has left."""
-        if left := self.containers():
+        """Remove every container and every named volume that a test has left.
+
+        Podman counts what an interrupted build has left as another program's.
+        """
+        of_builds = ("--external",) if self.name.startswith("podman") else ()
+        if left := self.output("ps", "--all", "--quiet", "--no-trunc", *of_builds).split():
             self.call("rm", "--force", "--volumes", *left)
         if volumes := self.output("volume", "ls", "--quiet").split():
             self.call("volume", "rm", "--force", *volumes)
