@@ -175,7 +175,10 @@ with socket.socket(socket.AF_UNIX) as connection:
     connection.settimeout(10)
     connection.connect("helper")
     reading, writing = os.pipe()
-    socket.send_fds(connection, [struct.pack("<I", len(data)) + data], [writing])
+    try:
+        socket.send_fds(connection, [struct.pack("<I", len(data)) + data], [writing])
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # it has looked who asks, and closed, before
     os.close(writing)
     print(os.read(reading, 1000))
 """
