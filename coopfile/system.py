@@ -18,6 +18,14 @@ for _name in ("O_CLOEXEC", "O_NONBLOCK", "O_BINARY"):
 _SYSTEMS = {"darwin": "darwin", "win32": "windows"}
 
 
+def is_own(status: os.stat_result) -> bool:
+    """Tell whether a file or directory is this user's, and nobody else can write to it.
+
+    On Windows, where nothing is run, it is the user's profile that others cannot write to.
+    """
+    return sys.platform == "win32" or (status.st_uid == os.geteuid() and not status.st_mode & 0o022)
+
+
 def system() -> str:
     """Return linux, darwin or windows; others as Python calls them."""
     return _SYSTEMS.get(sys.platform, sys.platform)

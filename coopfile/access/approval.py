@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections.abc import Sequence
 
 from coopfile import wholefile
@@ -23,7 +22,7 @@ from coopfile.plan.compare import Change, compare, widening
 from coopfile.plan.model import Plan
 from coopfile.plan.resolve import resolve
 from coopfile.record import Record
-from coopfile.system import READING
+from coopfile.system import READING, is_own
 
 # Written by the reader, not by the repository.
 OWN_LAYERS = ("default", "user", "environment", "command line")
@@ -147,9 +146,7 @@ def _read(path: str) -> Approval | None:
     except OSError:
         return None
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        # On Windows, where nothing is run, it is the user's profile that others cannot write to.
-        if sys.platform != "win32" and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
+        if not is_own(os.fstat(descriptor)):
             return None
         head, _, text = file.read().partition(b"\n")
     try:

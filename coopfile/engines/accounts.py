@@ -19,6 +19,7 @@ from coopfile.engines.guard import remove_all
 from coopfile.engines.timeouts import CREATE, QUICK
 from coopfile.errors import CoopError
 from coopfile.render.container import LABEL_MANAGED, LABEL_OWNER
+from coopfile.system import is_own
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def _is_ours(path: str) -> bool:
         status = os.lstat(path)
     except OSError:
         return False
-    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+    return stat.S_ISREG(status.st_mode) and is_own(status)
 
 
 def _read(

@@ -24,7 +24,7 @@ WEAKENING = "weakening"  # what is weaker than the plan: key and words, divided 
 READY = "ready"  # a session takes requests
 
 _FULL = "is the disk full that the project, or coop's own data, is on? coop clean frees some of that"
-_FILES = "raise the limit of open files: ulimit -n"
+FILES = "raise the limit of open files: ulimit -n"
 _SHORT = "this user, or the machine, has too many processes, or too little memory: end some"
 _END = "\x1e"
 END = _END.encode()
@@ -73,8 +73,11 @@ def send_error(descriptor: int, error: BaseException) -> None:
         send(descriptor, Message(FAILURE, text, "the native back end needs Linux 5.12 or newer"))
     elif isinstance(error, OSError):
         where = f" ({error.filename})" if error.filename else ""
-        remedies = {errno.ENOSPC: _FULL, errno.EDQUOT: _FULL, errno.EAGAIN: _SHORT, errno.ENOMEM: _SHORT}
-        remedies[errno.EMFILE] = _FILES
+        remedies = {
+            **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _FULL),
+            **dict.fromkeys((errno.EAGAIN, errno.ENOMEM), _SHORT),
+            errno.EMFILE: FILES,
+        }
         text = f"setting up the sandbox failed: {error.strerror}{where}"
         send(descriptor, Message(FAILURE, text, remedies.get(error.errno or 0)))
     else:

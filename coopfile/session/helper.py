@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from coopfile import __version__
 from coopfile.errors import CoopError
 from coopfile.native import wire
+from coopfile.system import is_own
 
 try:
     from _blake2 import blake2b
@@ -72,7 +73,7 @@ def _make(directory: str) -> None:
     except FileExistsError:
         pass  # it is looked at below
     status = os.lstat(directory)
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+    if not (stat.S_ISDIR(status.st_mode) and is_own(status)):
         raise CoopError(
             f"{directory} is not a directory of this user's that nobody else can write",
             "remove it: coop makes it again; with sudo, let HOME be root's own",

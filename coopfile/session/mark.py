@@ -13,7 +13,7 @@ from coopfile import wholefile
 from coopfile.engines.call import REACHED_BY
 from coopfile.record import Record
 from coopfile.render.facts import Engine
-from coopfile.system import READING
+from coopfile.system import READING, is_own
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ def read(directory: str) -> Mark | None:
     try:
         descriptor = os.open(f"{directory}/{_NAME}", READING | os.O_NOFOLLOW)
         with open(descriptor, encoding="utf-8") as file:
-            status = os.fstat(descriptor)
-            if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            if not is_own(os.fstat(descriptor)):
                 return None
             known = json.loads(file.read(_LARGEST))
         engine = Engine(str(known["engine"]), str(known["program"]))

@@ -16,7 +16,7 @@ import time
 from contextlib import contextmanager
 
 from coopfile.errors import CoopError
-from coopfile.native import wire
+from coopfile.native import report, wire
 from coopfile.plan.sessions import is_name
 from coopfile.record import Record
 
@@ -115,7 +115,7 @@ def unusable(directory: str, error: OSError) -> CoopError:
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         remedy = "set XDG_DATA_HOME to a directory that you can write"
     elif error.errno == errno.EMFILE:
-        remedy = "raise the limit of open files: ulimit -n"
+        remedy = report.FILES
     elif error.errno in (errno.EAGAIN, errno.ENOMEM, errno.ENFILE):
         remedy = "the machine, or this user, has too many processes or open files: end some"
     where = "" if path == directory else f" ({path})"
