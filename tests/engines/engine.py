@@ -103,9 +103,9 @@ class Engine:
         self.output("rmi", reference)
         return reference
 
-    def containers(self) -> list[str]:
-        """Return the ids of all containers, running or not."""
-        return self.output("ps", "--all", "--quiet", "--no-trunc").split()
+    def containers(self, *options: str) -> list[str]:
+        """Return the ids of all containers, running or not; ``options`` are more of the engine's."""
+        return self.output("ps", "--all", "--quiet", "--no-trunc", *options).split()
 
     def clean(self) -> None:
         """Remove every container and every named volume that a test has left.
@@ -113,7 +113,7 @@ class Engine:
         Podman counts what an interrupted build has left as another program's.
         """
         of_builds = ("--external",) if self.name.startswith("podman") else ()
-        if left := self.output("ps", "--all", "--quiet", "--no-trunc", *of_builds).split():
+        if left := self.containers(*of_builds):
             self.call("rm", "--force", "--volumes", *left)
         if volumes := self.output("volume", "ls", "--quiet").split():
             self.call("volume", "rm", "--force", *volumes)

@@ -10,13 +10,12 @@ import shutil
 import signal
 import subprocess
 import termios
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.sandboxes import DEADLINE, Actor, Project, alive, descendants, wait_gone, wait_until
+from tests.sandboxes import DEADLINE, Actor, Project, alive, descendants, one_second, wait_gone, wait_until
 from tests.terminals import Terminal, is_foreground, wait_for_program
 
 pytestmark = pytest.mark.native
@@ -361,11 +360,7 @@ def test_time_is_over(project: Project, terminal: Terminal) -> None:
 def test_stopped_terminal(project: Project, terminal: Terminal, by: str) -> None:
     """A terminal that shows nothing any more does not keep a command from being ended."""
     before = terminal.state()
-    began = time.monotonic()
-    assert project.run("true").status == 0
-    # The time counts from before the sandbox is made, which takes seconds on an emulated machine.
-    seconds = 1 + 2 * (time.monotonic() - began)
-    options = ["--timeout", f"{seconds:.1f}s"] if by == "time" else []
+    options = one_second(project) if by == "time" else ()
     process = terminal.coop(project, "yes", options=options, stderr=subprocess.DEVNULL)
     terminal.screen.expect_exact(b"y\r\ny\r\n")
     if by == "signal":
