@@ -36,6 +36,7 @@ _LOST = (
     "the session was ended"
 )
 _SPARED = 5.0  # seconds that a spare is kept after the last request
+_LULL = 5  # milliseconds without a request in which a spare begins to practise
 _PAUSE = 0.05  # seconds between two tries to take a request when there is no room for its descriptor
 _FULL = "the session has as many processes as it may have, or the machine has"
 _ROOM = "limits.pids says how many; or end some"
@@ -154,6 +155,7 @@ class Server:
 
     While a session is in use, a supervisor that has nothing to do yet, the *spare*, waits for the
     next request: that takes the fork, half of the time of a short command, out of the caller's way.
+    When none comes for a moment it goes through one without effect, which takes another part out.
     """
 
     def __init__(
@@ -296,6 +298,8 @@ class Server:
         waiting = select.poll()
         waiting.register(self._listener.fileno(), select.POLLIN)
         waiting.register(leave, select.POLLIN)
+        if not waiting.poll(_LULL):
+            supervise.practise(served)
         while True:
             ready = dict(waiting.poll())
             try:

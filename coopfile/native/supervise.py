@@ -6,6 +6,7 @@ All that the command starts stays below this process, which adopts what loses it
 
 from __future__ import annotations
 
+import _socket
 import marshal
 import os
 import resource  # also what os.wait4 imports, which may not be there any more inside
@@ -19,7 +20,6 @@ from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from _socket import socket
     from collections.abc import Callable
     from typing import Any
 
@@ -30,6 +30,7 @@ _PROMPT = 10.0  # seconds that a client may take for a message
 _MOST = 1 << 30  # bytes of address space while a request is received
 _GRACE = 2.0  # seconds between asking to end and ending, when the time is over
 _LET_GO = 1.0  # the same when the caller is gone
+_NO_PROGRAM = ("/",)  # a command that cannot be started
 _UNENDING = "some of its processes cannot be ended: the kernel holds them"
 
 
@@ -67,7 +68,7 @@ class Served(Record):
     upper: int | None
 
 
-def main(connection: socket, served: Served) -> int:
+def main(connection: _socket.socket, served: Served) -> int:
     """Answer one request to the session; return this process's exit status.
 
     When it raises, none of what the command started may be left to itself: PID 1 ends the session.
@@ -92,7 +93,39 @@ def main(connection: socket, served: Served) -> int:
     return 0 if supervisor is None else RAN
 
 
-def _receive(connection: socket) -> tuple[tuple[Any, ...], list[int]]:
+def practise(served: Served) -> None:
+    """Go the way of a request once, without effect.
+
+    In a forked process the first write to each page is a copy of it. Those are a third of what a short
+    command takes, and here nobody waits for them.
+    """
+    kind = _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC
+    try:
+        client, connection = _socket.socketpair(_socket.AF_UNIX, kind)
+    except OSError:
+        return  # there is no room for them
+    descriptors: list[int] = []
+    try:
+        connection.settimeout(_PROMPT)
+        wire.peer(connection)
+        wire.send(client, wire.command(_NO_PROGRAM, (), None, None), (0, 1, 2))
+        request, descriptors = _receive(connection)
+        supervisor = Supervisor(connection, served, served.inside, Asked(*request[2:]))
+        supervisor.start(descriptors)
+        _let_go()
+        supervisor.practise()
+    except (OSError, CoopError, wire.Broken):
+        pass  # what is wrong is told to those who ask for something
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        client.close()
+        connection.close()
+        while signals.wait(0) is not None:
+            pass  # of these sockets
+
+
+def _receive(connection: _socket.socket) -> tuple[tuple[Any, ...], list[int]]:
     """Receive a request: of nonsense marshal may make something enormous, which must not end the session."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     most = _MOST if before[0] == resource.RLIM_INFINITY else min(_MOST, before[0])
@@ -104,7 +137,7 @@ def _receive(connection: socket) -> tuple[tuple[Any, ...], list[int]]:
 
 
 def _answer(
-    connection: socket,
+    connection: _socket.socket,
     request: tuple[Any, ...],
     descriptors: list[int],
     served: Served,
@@ -138,7 +171,7 @@ def _answer(
     return None
 
 
-def _hand_over_workspace(connection: socket) -> None:
+def _hand_over_workspace(connection: _socket.socket) -> None:
     """Send the workspace as it is mounted here, where this process stands, and what keeps it so.
 
     A mount namespace that ends takes the mounts on its directories, guards among them, away from
@@ -155,7 +188,7 @@ def _hand_over_workspace(connection: socket) -> None:
         os.close(place)
 
 
-def _pause(connection: socket) -> None:
+def _pause(connection: _socket.socket) -> None:
     """Stop all processes while the caller stays connected."""
     stopped = descendants.stop_all()
     try:
@@ -180,7 +213,7 @@ class Asked(Record):
 class Supervisor:
     """Runs one command and answers with how it ended."""
 
-    def __init__(self, connection: socket, served: Served, inside: Inside, asked: Asked) -> None:
+    def __init__(self, connection: _socket.socket, served: Served, inside: Inside, asked: Asked) -> None:
         self._connection = connection
         self._served = served
         self._inside = inside
@@ -193,9 +226,13 @@ class Supervisor:
 
     def begin(self, descriptors: list[int]) -> bool:
         """Start what was asked for; tell whether it could be. Raises CoopError, ValueError, TypeError."""
-        asked = self._asked
         kept = (self._connection.fileno(), self._served.report, *descriptors)
         syscalls.close_but((0, 1, 2, *kept))
+        return self.start(descriptors)
+
+    def start(self, descriptors: list[int]) -> bool:
+        """Do what ``begin`` does, but let this process keep its other descriptors."""
+        asked = self._asked
         environment = {**self._inside.environment, **dict(asked.environment)}
         place = _place(self._inside.workspace, asked.directory)
         _enter(place)
@@ -219,6 +256,13 @@ class Supervisor:
         if master is not None:
             os.close(master)
         return True
+
+    def practise(self) -> None:
+        """Attend to a command that there is not."""
+        self._reap()
+        self._status = 0
+        self.attend()
+        self._listen()
 
     def attend(self) -> None:
         """Wait for the command's end, for its time to be over, or for the caller to go."""
@@ -317,10 +361,11 @@ def _enter(directory: str) -> None:
 
 
 def _streams(descriptors: list[int]) -> tuple[Any, ...]:
-    """Make the caller's descriptors the three streams of this process, which the command inherits."""
+    """Make the caller's descriptors, which are used up, the three streams of this process and its command."""
     if len(descriptors) != 3:
         raise CoopError("a command needs three streams")
-    for number, descriptor in enumerate(descriptors):
+    for number in range(3):
+        descriptor = descriptors.pop(0)
         os.dup2(descriptor, number)
         os.close(descriptor)
     streams.refuse_directories()
