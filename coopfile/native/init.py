@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 
 from coopfile.errors import CoopError
-from coopfile.native import landlock, namespaces, report, seccomp, signals, streams, syscalls, title
+from coopfile.native import landlock, namespaces, report, signals, streams, syscalls, title
 from coopfile.native.cgroups import enter, open_own
-from coopfile.native.confine import FAILED, Lock, Table, end_all, limit_resources, pass_gate
+from coopfile.native.confine import FAILED, Table, end_all, limit_resources, pass_gate
 from coopfile.native.spawn import spawn
 from coopfile.native.tree import build
 from coopfile.record import Record
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, NoReturn
 
+    from coopfile.native.confine import Lock
     from coopfile.native.layout import Layout
     from coopfile.native.limits import Enforcement
     from coopfile.native.network import Link
@@ -49,6 +50,7 @@ class Start(Record):
     monitor: int
     mask: set[int]
     landlock_abi: int
+    lock: Lock
     building: bool
     links: tuple[Link | Gate | Publication, ...]
     terminal: Wanted | None = None
@@ -90,7 +92,7 @@ def _run(start: Start) -> int:
     os.fchdir(place)
     os.close(place)
     rules = None if not start.landlock_abi else fence(layout.landlock, start.landlock_abi).descriptor
-    Lock(seccomp.build(syscalls.MACHINE, building=start.building), start.building).close(rules)
+    start.lock.close(rules)
     channel = () if start.terminal is None else (start.terminal.channel,)
     syscalls.close_but((0, 1, 2, start.report, start.ended, *channel))
     table = Table.taken("/proc/self/mountinfo")

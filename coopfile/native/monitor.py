@@ -21,6 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
+    from coopfile.native.confine import Lock
     from coopfile.native.layout import Layout
     from coopfile.native.network import Link, Means
     from coopfile.native.proxied import Gate
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 class Order(Record):
     """What the caller asks of the monitor. ``report`` is the pipe's end to write to.
 
-    ``listeners`` are the ports that are published.
+    ``lock`` is for PID 1; ``listeners`` are the ports that are published.
     """
 
     launch: Launch
@@ -41,6 +42,7 @@ class Order(Record):
     landlock_abi: int
     report: int
     mask: set[int]
+    lock: Lock
     building: bool
     means: tuple[Means, ...]
     log: str
@@ -64,7 +66,6 @@ def watch(order: Order, caller: int) -> int:
     os.setsid()  # signals of the terminal are the caller's to forward
     group, placeholders = Group(), Placeholders()
     try:
-        _depend(caller)
         links = start_links(
             order.launch,
             order.layout,
@@ -77,8 +78,7 @@ def watch(order: Order, caller: int) -> int:
         if order.enforcement.scoped:
             group.ask_systemd(order.enforcement.scoped, order.launch.limits)
         namespaces.enter_user_namespace(order.launch.uid, order.launch.gid)
-        _depend(caller)  # the change of credentials has cleared it: prctl(2)
-        pid, ended = _start(order, group, placeholders, links)
+        pid, ended = _start(order, caller, group, placeholders, links)
         status = _supervise(pid, ended, group, placeholders)
         for text in reached(group.exceeded(), order.launch.limits.memory, order.launch.limits.pids):
             report.send(order.report, report.Message(report.NOTE, text))
@@ -128,9 +128,13 @@ def start_links(
 
 
 def _start(
-    order: Order, group: Group, placeholders: Placeholders, links: tuple[Link | Gate | Publication, ...]
+    order: Order,
+    caller: int,
+    group: Group,
+    placeholders: Placeholders,
+    links: tuple[Link | Gate | Publication, ...],
 ) -> tuple[int, int]:
-    """Fork PID 1 and do what it needs of the host while it builds the tree.
+    """Fork PID 1, as early as can be, and do what it needs of the host while it builds the tree.
 
     Returns its number here, and the pipe in which it tells that all others are gone.
     """
@@ -151,17 +155,19 @@ def _start(
                 monitor=monitor,
                 mask=order.mask,
                 landlock_abi=order.landlock_abi,
+                lock=order.lock,
                 building=order.building,
                 links=links,
                 terminal=order.terminal,
             )
         )
-    for link in links:
-        link.leave()
-    os.close(gate)
-    os.close(end)
-    signals.announce(ended)
     try:
+        _depend(caller)  # not before: a change of credentials clears it, prctl(2)
+        for link in links:
+            link.leave()
+        os.close(gate)
+        os.close(end)
+        signals.announce(ended)
         hold(group, placeholders, order.launch, order.layout, order.enforcement, str(os.getpid()))
         group.admit(pid)
         os.write(opener, b"1")

@@ -6,7 +6,8 @@ import os
 import time
 
 from coopfile.errors import CoopError
-from coopfile.native import init, landlock, monitor, report, signals, streams, syscalls
+from coopfile.native import init, landlock, monitor, report, seccomp, signals, streams, syscalls, title
+from coopfile.native.confine import Lock
 from coopfile.native.layout import layout
 from coopfile.native.limits import Enforcement, enforcement
 from coopfile.plan.bind import Weakening
@@ -135,6 +136,22 @@ def run(prepared: Prepared, *, timeout: float | None = None, output: int | None 
     receive, send = os.pipe()
     mask = signals.block()
     caller = os.getpid()
+    # What a forked process does for the first time costs it a copy of each page that it writes to.
+    title.look()
+    order = monitor.Order(
+        prepared.launch,
+        prepared.layout,
+        prepared.enforcement,
+        prepared.landlock_abi,
+        send,
+        mask,
+        Lock(seccomp.build(syscalls.MACHINE, building=prepared.building), prepared.building),
+        prepared.building,
+        prepared.means,
+        prepared.log,
+        listeners,
+        wanted,
+    )
     pid = os.fork()
     if pid == 0:
         os.close(receive)
@@ -142,22 +159,7 @@ def run(prepared: Prepared, *, timeout: float | None = None, output: int | None 
             channel.close()
         if output is not None:
             _redirect(output)
-        monitor.main(
-            monitor.Order(
-                prepared.launch,
-                prepared.layout,
-                prepared.enforcement,
-                prepared.landlock_abi,
-                send,
-                mask,
-                prepared.building,
-                prepared.means,
-                prepared.log,
-                listeners=listeners,
-                terminal=wanted,
-            ),
-            caller,
-        )
+        monitor.main(order, caller)
     os.close(send)
     for listener in listeners:
         listener.socket.close()
