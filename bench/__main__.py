@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("-n", type=int, default=20, metavar="RUNS", help="runs of each, 1 to 200 (20)")
     parser.add_argument("--only", metavar="NAMES", help="a comma-separated choice: python,coop,bubblewrap")
     parser.add_argument("--no-images", action="store_true", help="leave out what needs an image to be made")
-    parser.add_argument("--disk", action="store_true", help="images on an ext4 of their own, not on a tmpfs")
+    parser.add_argument("--disk", action="store_true", help="measure on an ext4 of its own, not on a tmpfs")
     parser.add_argument(
         "--scale",
         metavar="COUNTS",
@@ -41,28 +41,26 @@ def main() -> int:
 
     _say(f"{os.cpu_count()} processors, load before: {' '.join(f'{load:.2f}' for load in os.getloadavg())}")
     here = os.getcwd()
-    with subjects.a_place() as place:
+    with subjects.a_place(options.disk) as place:
+        _say(f"projects, and what coop keeps, on {place.where}")
         try:
             if options.scale:
                 found = _scale(place, options.scale, limits=True)
             else:
-                found = _all(place, count, wanted, options.disk, not options.no_images)
+                found = _all(place, count, wanted, not options.no_images)
         finally:
             os.chdir(here)  # the place is about to go
     return 0 if found else 1
 
 
-def _all(
-    place: subjects.Place, count: int, wanted: Sequence[str] | None, disk: bool, with_images: bool
-) -> bool:
+def _all(place: subjects.Place, count: int, wanted: Sequence[str] | None, with_images: bool) -> bool:
     """Measure everything; tell whether anything could be."""
     registry = None
     more: Subjects = (("exec", sessions.whole),)
     if with_images:
-        fresh, where = place.cleanup.enter_context(pulls.file_system(place, disk))
         try:
             registry = place.cleanup.enter_context(images.registry(os.path.join(place.scratch, "registry")))
-            more = (*more, *pulls.kept(place, fresh, registry.images[0][1]))
+            more = (*more, *pulls.kept(place, registry.images[0][1]))
         except subjects.UnavailableError as reason:
             _say(f"images are left out: {reason}")
     timings, skipped = _measure(place, (*subjects.SUBJECTS, *more), wanted, count)
@@ -82,9 +80,9 @@ def _all(
     for name, reference, layers in registry.images if registry else ():
         size = sum(os.path.getsize(layer) for layer in layers) / 1e6
         rounds = min(count, _PULLS)
-        timings, skipped = _measure(place, pulls.pulls(fresh, reference, layers), wanted, rounds)
+        timings, skipped = _measure(place, pulls.pulls(place, reference, layers), wanted, rounds)
         image = f"image {name} ({len(layers)} layers, {size:.0f} MB)"
-        title = f"{rounds} interleaved pulls of {image} to {where}, whole process, ms"
+        title = f"{rounds} interleaved pulls of {image} to {place.where}, whole process, ms"
         _report(table(timings, title, ("tar", "podman")), skipped, pull_budget(timings))
         found = found or bool(timings)
     return found

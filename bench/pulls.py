@@ -5,52 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from bench.measure import Subject
 from bench.subjects import Place, call, command, quietly, tool, variables
-from coopfile.native import syscalls
 from coopfile.rootfs.disk import sync
 from coopfile.rootfs.tree import remove_tree
 
-_SIZE = "size=6g"
-_DISK = 12 << 30  # bytes
 
-
-@contextlib.contextmanager
-def file_system(place: Place, disk: bool) -> Iterator[tuple[str, str]]:
-    """Give an empty directory, and say what it is on: a tmpfs, or an ext4 made for it.
-
-    Both are mounted in a mount namespace of the bench's own, which takes root; without,
-    it is whatever the scratch directory is on.
-    """
-    directory = os.path.join(place.scratch, "fresh")
-    os.mkdir(directory)
-    if os.geteuid() != 0:
-        yield directory, "the scratch directory's own file system"
-        return
-    syscalls.unshare(syscalls.CLONE_NEWNS)
-    syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
-    if disk:
-        image = os.path.join(place.scratch, "ext4")
-        with open(image, "wb") as file:
-            file.truncate(_DISK)
-        call("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", image)
-        call("mount", "-o", "loop", image, directory)
-    else:
-        syscalls.mount("coop-bench", directory, "tmpfs", 0, _SIZE)
-    try:
-        yield directory, "an ext4 of its own" if disk else "a tmpfs of its own"
-    finally:
-        syscalls.umount(directory)
-
-
-def kept(place: Place, fresh: str, reference: str) -> tuple[tuple[str, Callable[[Place], Subject]], ...]:
+def kept(place: Place, reference: str) -> tuple[tuple[str, Callable[[Place], Subject]], ...]:
     """Return what is measured where an image is there: its run, and an init with nothing to do."""
-    project = os.path.join(fresh, "kept")
+    project = os.path.join(place.fresh, "kept")
 
     def made(_: Place) -> Mapping[str, str]:
-        given = {**variables(place), "XDG_DATA_HOME": os.path.join(fresh, "kept-data")}
+        given = {**variables(place), "XDG_DATA_HOME": os.path.join(place.fresh, "kept-data")}
         if not os.path.isdir(project):
             _project(project, reference, given)
             call(command(), "init", "-q", "-C", project, environment=given)
@@ -66,15 +34,16 @@ def kept(place: Place, fresh: str, reference: str) -> tuple[tuple[str, Callable[
 
 
 def pulls(
-    fresh: str, reference: str, layers: tuple[str, ...]
+    place: Place, reference: str, layers: tuple[str, ...]
 ) -> tuple[tuple[str, Callable[[Place], Subject]], ...]:
     """Return what is compared for an image: each begins with nothing of it.
 
     What the one before has left to be written is on disk by then: who syncs would wait for that, too.
     """
+    fresh = place.fresh
 
     def coop(place: Place) -> Subject:
-        project, data = os.path.join(fresh, "project"), os.path.join(fresh, "data")
+        project, data = os.path.join(fresh, "pulled"), os.path.join(fresh, "pulled-data")
         given = {**variables(place), "XDG_DATA_HOME": data}
 
         def reset() -> None:

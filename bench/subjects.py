@@ -16,9 +16,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 from bench import dockerd
 from bench.measure import Subject
+from coopfile.native import syscalls
 from coopfile.record import Record
 
 _TIMEOUT = 120
+_SIZE = "size=6g"
+_DISK = 12 << 30  # bytes
 IMAGE = "localhost/coop-bench:latest"
 # Programs that need nothing but a kernel: one ends at once, one says that it runs and then waits.
 _PROGRAMS = {
@@ -36,24 +39,27 @@ class UnavailableError(Exception):
 class Place(Record):
     """Where the measurement happens: ``project`` is the workspace, ``scratch`` holds the rest.
 
-    ``cleanup`` undoes what subjects leave outside ``scratch``.
+    What coop writes, and the project, are below ``fresh``, which is on an empty file system:
+    ``where`` says on which. ``cleanup`` undoes what subjects leave outside ``scratch``.
     """
 
     project: str
     scratch: str
+    fresh: str
+    where: str
     cleanup: contextlib.ExitStack
 
 
 def variables(place: Place) -> dict[str, str]:
     """Return what every subject gets."""
-    # coop's caches go to the scratch directory; nobody's own settings take part.
+    # coop's caches go to a directory of the bench's; nobody's own settings take part.
     keep = {name: os.environ[name] for name in ("HOME", "PATH", "LANG") if name in os.environ}
     return {
         **keep,
-        "XDG_CACHE_HOME": os.path.join(place.scratch, "cache"),
-        "XDG_CONFIG_HOME": os.path.join(place.scratch, "config"),
-        "XDG_DATA_HOME": os.path.join(place.scratch, "data"),
-        "XDG_STATE_HOME": os.path.join(place.scratch, "state"),
+        "XDG_CACHE_HOME": os.path.join(place.fresh, "cache"),
+        "XDG_CONFIG_HOME": os.path.join(place.fresh, "config"),
+        "XDG_DATA_HOME": os.path.join(place.fresh, "data"),
+        "XDG_STATE_HOME": os.path.join(place.fresh, "state"),
     }
 
 
@@ -299,14 +305,46 @@ def _image(place: Place) -> str:
 
 
 @contextlib.contextmanager
-def a_place() -> Iterator[Place]:
-    """Make a project with an empty Coopfile and a scratch directory, and remove both afterwards."""
+def a_place(disk: bool) -> Iterator[Place]:
+    """Make a project with an empty Coopfile and a scratch directory, and remove both afterwards.
+
+    ``disk`` is ``_file_system``'s.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="coop-bench-") as scratch,
+        _file_system(scratch, disk) as (fresh, where),
         contextlib.ExitStack() as cleanup,
     ):
-        project = os.path.join(scratch, "project")
+        project = os.path.join(fresh, "project")
         os.mkdir(project)
         with open(os.path.join(project, "Coopfile"), "w", encoding="utf-8") as file:
             file.write("coop = 1\n")
-        yield Place(project, scratch, cleanup)
+        yield Place(project, scratch, fresh, where, cleanup)
+
+
+@contextlib.contextmanager
+def _file_system(scratch: str, disk: bool) -> Iterator[tuple[str, str]]:
+    """Give an empty directory, and say what it is on: a tmpfs, or with ``disk`` an ext4 made for it.
+
+    Disks differ from machine to machine by more than what is measured. Both are mounted in a mount
+    namespace of the bench's own, which takes root; without, it is whatever ``scratch`` is on.
+    """
+    directory = os.path.join(scratch, "fresh")
+    os.mkdir(directory)
+    if os.geteuid() != 0:
+        yield directory, "the scratch directory's own file system"
+        return
+    syscalls.unshare(syscalls.CLONE_NEWNS)
+    syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+    if disk:
+        image = os.path.join(scratch, "ext4")
+        with open(image, "wb") as file:
+            file.truncate(_DISK)
+        call("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", image)
+        call("mount", "-o", "loop", image, directory)
+    else:
+        syscalls.mount("coop-bench", directory, "tmpfs", 0, _SIZE)
+    try:
+        yield directory, "an ext4 of its own" if disk else "a tmpfs of its own"
+    finally:
+        syscalls.umount(directory)
