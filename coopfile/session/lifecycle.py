@@ -178,6 +178,8 @@ def _start_native(spec: Spec, directory: str, state: store.State, earlier: store
     store.write(directory, state)
     try:
         return native.start(spec, directory)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, CoopError):  # what was begun goes by itself: it is not to be joined meanwhile
+            store.wait_end(directory, _UNWANTED)
         store.put_back(directory, earlier)
         raise

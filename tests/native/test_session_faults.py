@@ -270,6 +270,26 @@ def test_damaged_while_it_is_stopped(sessions: Sessions, name: str) -> None:
         again(sessions, caller)
 
 
+# Has what makes sessions stay for a while when it has told that it failed.
+LINGER = "import time; from coopfile.native import report; told = report.send_error; "
+LINGER += "report.send_error = lambda *facts: (told(*facts), time.sleep(0.5))"
+
+
+def test_opened_when_it_could_not_be_started(sessions: Sessions) -> None:
+    """What is left of a session that could not be started is not taken for one that runs."""
+    caller = sessions.caller()
+    caller.do("brief_helper", seconds=60, patch=LINGER)
+    caller.open()
+    caller.stop()
+    notes = sessions.directory() / "notes"
+    become(notes, "a directory")
+    with pytest.raises(Refused, match="notes"):
+        caller.open()
+    remove(notes)
+    assert caller.open()["fresh"] is True
+    assert caller.run("true").status == 0
+
+
 def test_directory_removed(sessions: Sessions) -> None:
     """When its directory is removed a session ends by itself, and another one can start there at once."""
     caller = keeping(sessions)
