@@ -30,7 +30,7 @@ _PROMPT = 10.0  # seconds that a client may take for a message
 _MOST = 1 << 30  # bytes of address space while a request is received
 _GRACE = 2.0  # seconds between asking to end and ending, when the time is over
 _LET_GO = 1.0  # the same when the caller is gone
-_NO_PROGRAM = ("/",)  # a command that cannot be started
+_NO_PROGRAM = ("",)  # a command for which not even a process is made: that would count for a moment
 _UNENDING = "some of its processes cannot be ended: the kernel holds them"
 
 
