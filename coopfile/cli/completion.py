@@ -56,7 +56,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print the script for one shell."""
-    from coopfile.cli.main import parser as whole
+    from coopfile.cli.parsing import parser as whole
 
     writers: dict[str, Callable[[tuple[Option, ...], tuple[Verb, ...]], str]] = {
         "bash": bash,

@@ -5,60 +5,15 @@ from __future__ import annotations
 import os
 import sys
 
-from coopfile.cli.options import add_common, quick_exec, quick_run, verb_first
-from coopfile.errors import CoopError, UsageError
+from coopfile.cli.options import quick_exec, quick_run, verb_first
+from coopfile.errors import CoopError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
-
-VERBS = (
-    "init",
-    "rebuild",
-    "run",
-    "shell",
-    "exec",
-    "ls",
-    "stop",
-    "diff",
-    "commit",
-    "reset",
-    "plan",
-    "check",
-    "why",
-    "log",
-    "allow",
-    "status",
-    "render",
-    "proxy",
-    "lock",
-    "rm",
-    "clean",
-    "schema",
-    "mcp",
-    "completion",
-)
-
-# What works on every system, and what on all but Windows: the rest runs something, or keeps it.
-_ANYWHERE = ("init", "plan", "check", "why", "allow", "status", "render", "schema", "completion")
-_UNIX = ("lock", "log", "proxy")
 
 # `coop sandbox VERB` is another name of these.
 _OF_SANDBOX = ("status", "reset", "clean")
-
-_ABOUT = "Run AI agents and any other untrusted command in the sandbox that a Coopfile describes."
-_ELSEWHERE = " On this system it checks and renders what that says; what runs something needs Linux."
-_EPILOG = """examples:
-  coop init                        write a Coopfile for the project in this directory, or build on its image
-  coop plan                        show what the sandbox may have
-  coop run -- make test            run a command in it
-  coop run                         run the agent, or a shell
-  coop shell                       a shell in a sandbox that stays
-  coop status                      what this machine can enforce
-
-`coop COMMAND --help` tells more.
-"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,8 +56,10 @@ def _dispatch(arguments: list[str]) -> int:
         following = verb_first(arguments[1:])
         if following and following[0] in _OF_SANDBOX:
             arguments = following
-    if sys.platform != "linux" and arguments and arguments[0] in VERBS:
-        _refuse_elsewhere(arguments[0])
+    if sys.platform != "linux" and arguments:
+        from coopfile.cli import parsing
+
+        parsing.refuse_elsewhere(arguments[0])
     if arguments[:1] == ["run"]:
         quick = quick_run(arguments[1:])
         if quick is not None:
@@ -121,98 +78,9 @@ def _dispatch(arguments: list[str]) -> int:
         quick = quick_run(arguments[1:])
         if quick is not None and tell_ready(quick):
             return 0
-    return _with_argparse(arguments)
+    from coopfile.cli import parsing
 
-
-def verbs_here() -> tuple[str, ...]:
-    """Return the verbs that work on this system; not all others can even be imported there."""
-    if sys.platform == "linux":
-        return VERBS
-    unix = () if sys.platform == "win32" else _UNIX
-    return tuple(verb for verb in VERBS if verb in _ANYWHERE or verb in unix)
-
-
-def _refuse_elsewhere(verb: str) -> None:
-    if verb not in verbs_here():
-        where = "Linux or macOS" if verb in _UNIX else "Linux"
-        raise CoopError(
-            f"coop {verb} needs {where}",
-            "coop render prints what can be run here: docs/backends.md, Other machines",
-        )
-
-
-def _with_argparse(arguments: list[str]) -> int:
-    import argparse
-    import importlib
-
-    first = arguments[:1]
-    options = _parsed(parser(first if first and first[0] in VERBS else None), arguments)
-    if options.verb is None:
-        raise UsageError("no command given", f"one of: {', '.join(verbs_here())}; coop --help tells more")
-    status = importlib.import_module(f"coopfile.cli.{options.verb}").main(options)
-    assert isinstance(options, argparse.Namespace)
-    return int(status)
-
-
-def _parsed(known: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
-    """Parse a command line. Of one of ``coop exec`` argparse does not see what begins with ``--``.
-
-    It would lose the ``--`` that stands behind a name, in a way that depends on Python's version.
-    """
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    if "exec" in arguments[:end]:
-        options = known.parse_args(arguments[:end])
-        if options.verb == "exec":
-            options.after = arguments[end:]
-            return options
-    return known.parse_args(arguments)
-
-
-def parser(names: Sequence[str] | None = None) -> argparse.ArgumentParser:
-    """Return the parser of the whole command line, or of some verbs alone: each costs its imports."""
-    import argparse
-    import importlib
-
-    from coopfile import __version__
-
-    top = argparse.ArgumentParser(
-        prog="coop",
-        description=_ABOUT if sys.platform == "linux" else _ABOUT + _ELSEWHERE,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    top.add_argument("--version", action="version", version=f"coop {__version__}")
-    add_common(top, defaults=True)
-    verbs = top.add_subparsers(dest="verb", metavar="COMMAND", title="commands", action=_verbs())
-    for name in verbs_here() if names is None else names:
-        module = importlib.import_module(f"coopfile.cli.{name}")
-        verb = verbs.add_parser(
-            name,
-            help=module.SUMMARY,
-            description=module.SUMMARY[0].upper() + module.SUMMARY[1:] + ".",
-            epilog=module.EPILOG,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        add_common(verb, defaults=False)
-        module.arguments(verb)
-    return top
-
-
-def _verbs() -> type[argparse.Action]:
-    """Return what parses a verb's arguments on top of those before it.
-
-    argparse's own parses them apart and then takes theirs: of ``--set`` before and after the verb
-    it would lose the first, and with it what that forbade.
-    """
-    import argparse
-
-    class Verbs(argparse._SubParsersAction):  # type: ignore[type-arg]
-        def __call__(self, parser, namespace, values, option_string=None):  # type: ignore[no-untyped-def]
-            name, *rest = values
-            setattr(namespace, self.dest, name)
-            self.choices[name].parse_args(rest, namespace)
-
-    return Verbs
+    return parsing.run(arguments)
 
 
 def _tell(error: CoopError, arguments: Sequence[str]) -> None:

@@ -172,43 +172,6 @@ def seconds(option: str, text: str) -> float:
         raise UsageError(f"{option}: {error.message}", error.help) from None
 
 
-def add_common(parser: argparse.ArgumentParser, *, defaults: bool) -> None:
-    """Add the options that every verb takes, before the verb (with defaults) and after it."""
-    import argparse
-
-    def default(value: object) -> object:
-        return value if defaults else argparse.SUPPRESS
-
-    group = parser.add_argument_group("options of every command")
-    group.add_argument(
-        "-C", "--directory", metavar="DIR", default=default("."), help="act as if started in DIR"
-    )
-    group.add_argument("-f", "--file", metavar="FILE", default=default(None), help="use FILE as the Coopfile")
-    group.add_argument(
-        "--as", dest="identity", metavar="IDENTITY", default=default(None), help="who asks: channel:sender"
-    )
-    group.add_argument(
-        "--place",
-        choices=PLACES,
-        default=default("direct"),
-        help="where they ask: a group lowers their trust",
-    )
-    group.add_argument(
-        "--set",
-        dest="assignments",
-        metavar="KEY=VALUE",
-        action="append",
-        default=default(None),
-        help="set a value over every Coopfile, such as network.mode=none",
-    )
-    group.add_argument("--json", action="store_true", default=default(False), help="print JSON")
-    group.add_argument("-q", "--quiet", action="count", default=default(0), help="print less")
-    group.add_argument("-v", "--verbose", action="count", default=default(0), help="print more")
-    group.add_argument(
-        "--color", choices=("auto", "always", "never"), default=default("auto"), help="colours"
-    )
-
-
 def request(options: argparse.Namespace | CommandOptions) -> Request:
     """Return what is to be compiled."""
     from coopfile.compiling import Request

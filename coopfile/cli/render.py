@@ -9,7 +9,8 @@ import posixpath
 import sys
 
 from coopfile.cli import output
-from coopfile.cli.options import add_common, request
+from coopfile.cli.options import request
+from coopfile.cli.parsing import add_common
 from coopfile.errors import CoopError, UsageError
 from coopfile.system import DESCRIBING, LINUX, LOOKING, system
 

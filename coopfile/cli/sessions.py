@@ -8,7 +8,7 @@ from coopfile import audit, strictjson
 from coopfile.audit import Entry
 from coopfile.cli import attached
 from coopfile.cli.exec import add_rest, below
-from coopfile.cli.options import ExecOptions, add_common, request, seconds
+from coopfile.cli.options import ExecOptions, request, seconds
 from coopfile.cli.rejoin import remember
 from coopfile.cli.run import progress, recalled, say, tell_backend, tell_weakenings
 from coopfile.errors import CoopError
@@ -52,6 +52,8 @@ def rest_of_line(options: argparse.Namespace) -> argparse.Namespace:
     words = options.command
     if words and words[0].startswith("-"):
         import argparse
+
+        from coopfile.cli.parsing import add_common
 
         rest = argparse.ArgumentParser(prog=f"coop exec {options.name}")
         add_common(rest, defaults=False)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from coopfile.cli.main import VERBS, main
+from coopfile.cli.main import main
+from coopfile.cli.parsing import VERBS
 from coopfile.language.settings import SETTINGS
 from scripts import reference
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coopfile.cli import completion
-from coopfile.cli.main import parser
+from coopfile.cli.parsing import parser
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 import coopfile
-from coopfile.cli import main
+from coopfile.cli import main, parsing
 from tests import mac, windows
 
 LIBRARY = str(Path(coopfile.__file__).parent.parent)
@@ -108,7 +108,7 @@ def test_what_needs_linux(
 ) -> None:
     """Every other verb is refused before anything of it is imported, whatever it is asked."""
     monkeypatch.setattr(sys, "platform", system)
-    refused = [verb for verb in main.VERBS if verb not in main.verbs_here()]
+    refused = [verb for verb in parsing.VERBS if verb not in parsing.verbs_here()]
     assert {"run", "shell", "exec", "rebuild", "clean", "mcp"} < set(refused)
     for verb in refused:
         monkeypatch.setitem(sys.modules, f"coopfile.cli.{verb}", None)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coopfile.cli import exec as exec_verb
-from coopfile.cli import main, run
+from coopfile.cli import parsing, run
 from coopfile.cli.options import ExecOptions, RunOptions, quick_exec, quick_run, seconds, verb_first
 from coopfile.errors import UsageError
 from coopfile.language.values import BadValue, Duration
@@ -56,7 +56,7 @@ def of_whole(line: list[str]) -> RunOptions | ExecOptions | None:
         patch.setattr(exec_verb, "execute", record)
         patch.setattr(run, "execute", record)
         with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-            main._with_argparse(line)
+            parsing.run(line)
     return seen[0] if seen else None
 
 
