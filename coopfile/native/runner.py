@@ -137,7 +137,10 @@ def run(prepared: Prepared, *, timeout: float | None = None, output: int | None 
     mask = signals.block()
     caller = os.getpid()
     # What a forked process does for the first time costs it a copy of each page that it writes to.
-    title.look()
+    try:
+        title.look()
+    except OSError:
+        pass  # without /proc the monitor tells why that cannot be
     order = monitor.Order(
         prepared.launch,
         prepared.layout,

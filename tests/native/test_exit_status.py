@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 
@@ -134,3 +135,15 @@ done
 echo "$states"
 """
     assert "Z" not in project.output(script)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="taking /proc away needs root")
+def test_without_proc(project: Project) -> None:
+    """On a host that has no /proc a run is refused in words."""
+    project.write("Coopfile", 'coop = 1\n[sandbox]\nbackend = "native"\n')
+    uid, gid = project.actor.uid, project.actor.gid
+    become = f"setpriv --reuid={uid} --regid={gid} --clear-groups" if uid else ""
+    script = f'umount -l /proc && exec {become} "$@"'
+    project.unshared = ("unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh")
+    result = project.run("true")
+    assert result.status == 125 and "/proc" in result.err and "this is a bug" not in result.err, result
