@@ -68,9 +68,10 @@ def wider(setting: Setting) -> str:
         directions.Shrinking: "fewer items",
         directions.GrowingRead: "more items",
         directions.Growing: "more items",
+        directions.GrowingNames: "more items",
         directions.EnvironmentVariables: "more host variables",
         directions.Backends: "a weaker back end",
-        directions.Profile: "`restrictive` < `permissive` < a path",
+        directions.Profile: "`restrictive` < `permissive` < whatever path is chosen",
         directions.Chosen: "whatever is chosen",
         directions.Differs: "neither",
     }

@@ -97,10 +97,19 @@ class Ranked(Direction):
 
 
 class Profile(Direction):
-    """A Seatbelt profile: restrictive, permissive, then a path, whose rules are unknown."""
+    """A Seatbelt profile: restrictive, permissive, then a path, whose rules are unknown.
+
+    One path in another's place gives up the one and brings in the other: two deltas.
+    """
+
+    def compare(self, old: str, new: str) -> tuple[Delta, ...]:
+        """Return the differences between two profiles; none when they are equal."""
+        if old != new and self._rank(old) == self._rank(new):
+            return (Delta(NARROWS, old, None), Delta(WIDENS, None, new))
+        return super().compare(old, new)
 
     def kind(self, old: str, new: str) -> Kind:
-        """Classify the step; one path to another only differs."""
+        """Classify the step from one rank to another."""
         return _ranked(self._rank(old), self._rank(new))
 
     @staticmethod
@@ -140,16 +149,26 @@ class Growing(Direction):
         """Return one delta per item that only one side has: removed ones first."""
         return (
             *(
-                Delta(DIFFERENT if _covered(item, new) else self.removed, item, None)
+                Delta(DIFFERENT if self._covered(item, new) else self.removed, item, None)
                 for item in old
                 if item not in new
             ),
             *(
-                Delta(DIFFERENT if _covered(item, old) else self.added, None, item)
+                Delta(DIFFERENT if self._covered(item, old) else self.added, None, item)
                 for item in new
                 if item not in old
             ),
         )
+
+    def _covered(self, item: Any, others: Iterable[Any]) -> bool:
+        return any(covers(other, item) for other in others)
+
+
+class GrowingNames(Growing):
+    """A set of names, of which none covers another: `lodash/x` is nothing below `lodash`, but a repository."""
+
+    def _covered(self, item: Any, others: Iterable[Any]) -> bool:
+        return False
 
 
 class GrowingRead(Growing):
@@ -209,7 +228,7 @@ def compare_files(
     """
 
     def kind(path: str) -> Kind:
-        return _ranked(_level(path, old_read, old_write), _level(path, new_read, new_write))
+        return _ranked(file_level(path, old_read, old_write), file_level(path, new_read, new_write))
 
     def deltas(old: tuple[str, ...], new: tuple[str, ...], moved: Iterable[str]) -> tuple[Delta, ...]:
         return (
@@ -229,6 +248,12 @@ def compare_files(
     return deltas(old_read, new_read, moved), deltas(old_write, new_write, ())
 
 
+def file_level(path: str, read: tuple[str, ...], write: tuple[str, ...]) -> int:
+    """Return what a sandbox may do with a path of the host: 0 nothing, 1 read, 2 read and write."""
+    inner = max((outer for outer in (*read, *write) if covers(outer, path)), key=len, default=None)
+    return 0 if inner is None else 1 if inner in read else 2
+
+
 def covers(item: Any, other: Any) -> bool:
     """Tell whether an item of a set gives all that another one gives.
 
@@ -243,16 +268,6 @@ def covers(item: Any, other: Any) -> bool:
     return asked is not None and bool(asked(other))
 
 
-def _covered(item: Any, others: Iterable[Any]) -> bool:
-    return any(covers(other, item) for other in others)
-
-
-def _level(path: str, read: tuple[str, ...], write: tuple[str, ...]) -> int:
-    """Return what a sandbox may do with a path of the host: 0 nothing, 1 read, 2 read and write."""
-    inner = max((outer for outer in (*read, *write) if covers(outer, path)), key=len, default=None)
-    return 0 if inner is None else 1 if inner in read else 2
-
-
 def _ranked(old: int, new: int) -> Kind:
     if old == new:
         return DIFFERENT
@@ -262,6 +277,7 @@ def _ranked(old: int, new: int) -> Kind:
 ASCENDING = Ascending()
 CHOSEN = Chosen()
 GROWING = Growing()
+GROWING_NAMES = GrowingNames()
 GROWING_READ = GrowingRead()
 SHRINKING = Shrinking()
 DIFFERS = Differs()

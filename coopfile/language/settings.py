@@ -85,6 +85,7 @@ def _packages(manager: str, example: str) -> Setting:
         types.PackageName(),
         f"Packages that {manager} installs into the root file system when it is built.",
         example,
+        wider=wider.GROWING_NAMES,
     )
 
 

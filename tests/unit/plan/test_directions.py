@@ -21,6 +21,10 @@ CASES: dict[str, tuple[Direction, st.SearchStrategy[Any]]] = {
     "ranked": (RANKED, st.sampled_from(["none", "proxy", "veth", "host"])),
     "ranked flag": (directions.Ranked(True, False), st.booleans()),
     "growing paths": (directions.GROWING, strategies.unordered(strategies.PATHS)),
+    "growing names": (
+        directions.GROWING_NAMES,
+        strategies.unordered(st.sampled_from(["a", "a/b", "b"])),
+    ),
     "growing hosts": (directions.GROWING, strategies.unordered(strategies.HOST_PATTERNS)),
     "growing ports": (directions.GROWING, strategies.PUBLISHED_LISTS),
     "growing read": (directions.GROWING_READ, strategies.unordered(strategies.PATHS)),
@@ -217,6 +221,13 @@ STEPS: list[tuple[str, Direction, Any, Any, list[tuple[str, Any, Any]]]] = [
         [("differs", ("auto",), ("native", "docker"))],
     ),
     (
+        "a package that begins like another",
+        directions.GROWING_NAMES,
+        ("lodash",),
+        ("lodash", "lodash/x"),
+        [("widens", None, "lodash/x")],
+    ),
+    (
         "something chosen",
         directions.CHOSEN,
         None,
@@ -251,7 +262,13 @@ STEPS: list[tuple[str, Direction, Any, Any, list[tuple[str, Any, Any]]]] = [
         "/p.sb",
         [("widens", "permissive", "/p.sb")],
     ),
-    ("another of one's own", directions.PROFILE, "/p.sb", "/q.sb", [("differs", "/p.sb", "/q.sb")]),
+    (
+        "another of one's own",
+        directions.PROFILE,
+        "/p.sb",
+        "/q.sb",
+        [("narrows", "/p.sb", None), ("widens", None, "/q.sb")],
+    ),
 ]
 
 
