@@ -2,7 +2,7 @@
 
 A Coopfile in a repository is a stranger's text. What it gives the sandbox beyond the
 built-in defaults and the reader's own file is shown once and recorded, outside every
-workspace and out of every sandbox's sight. The record is the approved plan itself, so
+workspace and out of every sandbox's sight. The record is a plan with what was shown, so
 that an edit which widens nothing more needs no new approval (design section 4).
 """
 
@@ -11,15 +11,18 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from shlex import quote
 
 from coopfile import wholefile
 from coopfile.access.trust import access_for
 from coopfile.compiling import Compiled
 from coopfile.errors import CoopError
-from coopfile.language.merging import BUILT_IN, Origin
+from coopfile.language.directions import WIDENS, covers, file_level
+from coopfile.language.merging import BUILT_IN, Origin, Settings, defaults
+from coopfile.language.settings import SETTINGS
 from coopfile.plan import canonical
 from coopfile.plan.compare import Change, compare, widening
-from coopfile.plan.model import Plan
+from coopfile.plan.model import Access, Files, Plan, leaf, with_leaf
 from coopfile.plan.resolve import resolve
 from coopfile.record import Record
 from coopfile.system import READING, is_own
@@ -27,6 +30,8 @@ from coopfile.system import READING, is_own
 # Written by the reader, not by the repository.
 OWN_LAYERS = ("default", "user", "environment", "command line")
 _SUFFIX = ".json"
+_FILES = ("files.read", "files.write")
+_KEYS = tuple(setting.key for setting in SETTINGS)
 
 
 class ApprovalError(CoopError):
@@ -37,8 +42,11 @@ class ApprovalError(CoopError):
     def __init__(self, compiled: Compiled, changes: Sequence[Change]) -> None:
         lines = "\n".join(describe(compiled, changes))
         request = compiled.request
+        place = None if request.place == "direct" else request.place
         named = [("-C", compiled.project.root), ("-f", request.file), ("--as", request.identity)]
-        options = " ".join(f"{option} {value}" for option, value in named if value)
+        options = " ".join(
+            f"{option} {quote(value)}" for option, value in (*named, ("--place", place)) if value
+        )
         super().__init__(
             f"this project's Coopfile gives the sandbox more than the defaults:\n{lines}",
             f"read it, and if that is right: coop allow {options}",
@@ -48,7 +56,7 @@ class ApprovalError(CoopError):
 
 
 class Approval(Record):
-    """One recorded approval: for which project, file and user, and the plan that was approved."""
+    """One recorded approval: for which project, file and user, and the widest plan that was approved."""
 
     subject: str
     plan: Plan
@@ -56,14 +64,33 @@ class Approval(Record):
 
 def unapproved(compiled: Compiled, directory: str) -> tuple[Change, ...]:
     """Return what the project's files widen and the record in ``directory`` does not cover."""
-    wider = widened(compiled)
+    own, asked = _own(compiled), compiled.asked
+    wider = widening(compare(own, asked))
     if not wider:
         return ()
-    approval = _read(_path(directory, subject(compiled)))
+    approval = _read(_path(directory, compiled))
     if approval is None:
         return wider
-    since = {(change.key, change.new) for change in widening(compare(approval.plan, compiled.asked))}
-    return tuple(change for change in wider if (change.key, change.new) in since)
+    known = approval.plan
+    if known.access is None or asked.access is None:
+        known = known.replace(access=own.access)  # approved for somebody else than who asks
+    since = widening(compare(known, asked))
+    # A path may be given by leaving out what was approved with it: so both are seen path by path.
+    files = [change for change in since if change.key in _FILES and _gains(change, own, asked)]
+    new = {(change.key, change.new) for change in since}
+    rest = [change for change in wider if change.key not in _FILES and (change.key, change.new) in new]
+    return tuple(sorted((*files, *rest), key=lambda change: _order(change.key)))
+
+
+def _gains(change: Change, own: Plan, asked: Plan) -> bool:
+    """Tell whether a path of the host is given more than the reader's own layers give of it."""
+    path = change.old if change.new is None else change.new
+    before, after = (file_level(path, plan.files.read, plan.files.write) for plan in (own, asked))
+    return after > before
+
+
+def _order(key: str) -> int:
+    return _KEYS.index(key) if key in _KEYS else len(_KEYS)
 
 
 def require(compiled: Compiled, directory: str) -> None:
@@ -75,13 +102,17 @@ def require(compiled: Compiled, directory: str) -> None:
 
 def widened(compiled: Compiled) -> tuple[Change, ...]:
     """Return what the project's files widen beyond the reader's own layers."""
+    return widening(compare(_own(compiled), compiled.asked))
+
+
+def _own(compiled: Compiled) -> Plan:
+    """Return the plan that the reader's own layers make."""
     reading, request = compiled.reading, compiled.request
     user, access = None, None
     if request.identity is not None:
         enabled = bool(reading.settings(layers=OWN_LAYERS).value("sandbox.enabled"))
         user, access = access_for(reading.users_of(OWN_LAYERS), request.identity, request.place, enabled)
-    own = resolve(reading.settings(user, (*OWN_LAYERS, "override")), access)
-    return widening(compare(own, compiled.asked))
+    return resolve(reading.settings(user, (*OWN_LAYERS, "override")), access)
 
 
 def describe(compiled: Compiled, changes: Sequence[Change]) -> list[str]:
@@ -93,6 +124,12 @@ def _origin(compiled: Compiled, change: Change) -> Origin:
     valued = compiled.settings.values.get(change.key)
     if valued is None:  # who asks, not what is set
         return compiled.user.origin if compiled.user else BUILT_IN
+    if change.item and change.new is None:  # what is left out has no place; what gives it instead has
+        valued = compiled.settings.values["files.write"]
+        around = [
+            pair for pair in zip(valued.value, valued.origins, strict=True) if covers(pair[0], change.old)
+        ]
+        return max(around, key=lambda pair: len(pair[0]), default=("", BUILT_IN))[1]
     if change.item:
         origins: dict[object, Origin] = dict(zip(valued.value, valued.origins, strict=False))
         return origins.get(change.new, BUILT_IN)
@@ -101,29 +138,73 @@ def _origin(compiled: Compiled, change: Change) -> Origin:
 
 def subject(compiled: Compiled) -> str:
     """Return what an approval is for: the project, and the file and the user if they were named."""
+    return " ".join(_parts(compiled))
+
+
+def _parts(compiled: Compiled) -> list[str]:
     parts = [compiled.project.root]
     if compiled.request.file is not None:
         parts.append(f"with {compiled.request.file}")
     if compiled.user is not None:
         parts.append(f"for {compiled.user.name}")
-    return " ".join(parts)
+    return parts
 
 
 def approve(compiled: Compiled, directory: str) -> None:
-    """Record that the plan, as it is, was approved for its project."""
-    about = subject(compiled)
-    record = os.fsencode(about.replace("\n", " ")) + b"\n" + canonical.to_json(compiled.asked).encode()
+    """Record what the project's files widen now as approved for it."""
+    record = os.fsencode(subject(compiled).replace("\n", " ")) + b"\n"
+    record += canonical.to_json(_approved(compiled)).encode()
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
-        wholefile.write(_path(directory, about), record, 0o600)
+        wholefile.write(_path(directory, compiled), record, 0o600)
     except OSError as error:
         raise CoopError(f"cannot record the approval in {directory}: {error.strerror}") from None
+
+
+def _approved(compiled: Compiled) -> Plan:
+    """Return the plan to record: as it is asked for, without what the reader's own layers alone widen.
+
+    That was not shown, and is theirs to take back: a project that asks for it then has to be approved.
+    """
+    asked, wider = compiled.asked, widened(compiled)
+    least = resolve(Settings(defaults()))
+    plan = asked.replace(files=_approved_files(asked, wider), access=_approved_access(asked, wider))
+    for setting in SETTINGS:
+        if setting.key in _FILES:
+            continue
+        value, default = leaf(asked, setting.key), leaf(least, setting.key)
+        shown = [change.new for change in wider if change.key == setting.key]
+        beyond = [delta.new for delta in setting.wider.compare(default, value) if delta.kind == WIDENS]
+        if setting.wider.by_item:
+            value = tuple(item for item in value if item in shown or item not in beyond)
+        elif beyond and not shown:
+            value = default
+        plan = with_leaf(plan, setting.key, value)
+    return plan
+
+
+def _approved_files(asked: Plan, wider: Sequence[Change]) -> Files:
+    shown = {(change.key, change.new) for change in wider}
+    write = tuple(path for path in asked.files.write if ("files.write", path) in shown)
+    read = tuple(
+        path
+        for path in asked.files.read  # what stays read-only in what may be written was approved as that
+        if ("files.read", path) in shown or any(covers(outer, path) for outer in write)
+    )
+    return asked.files.replace(read=read, write=write)
+
+
+def _approved_access(asked: Plan, wider: Sequence[Change]) -> Access | None:
+    access = asked.access
+    if access is None or any(change.key.startswith("access.") for change in wider):
+        return access
+    return access.replace(trust="public", tools=(), stores=(), sandboxed=True)
 
 
 def revoke(compiled: Compiled, directory: str) -> bool:
     """Forget an approval; tell whether there was one."""
     try:
-        os.unlink(_path(directory, subject(compiled)))
+        os.unlink(_path(directory, compiled))
     except FileNotFoundError:
         return False
     return True
@@ -155,5 +236,6 @@ def _read(path: str) -> Approval | None:
         return None
 
 
-def _path(directory: str, about: str) -> str:
+def _path(directory: str, compiled: Compiled) -> str:
+    about = "\0".join(_parts(compiled))  # with spaces "x with y" could be a directory, or a file of x's
     return f"{directory}/{hashlib.sha256(os.fsencode(about)).hexdigest()}{_SUFFIX}"

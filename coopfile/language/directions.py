@@ -165,7 +165,7 @@ class Growing(Direction):
 
 
 class GrowingNames(Growing):
-    """A set of names, of which none covers another: `lodash/x` is nothing below `lodash`, but a repository."""
+    """A set of names, of which none covers another: to npm ``a/b`` is a repository, and nothing of ``a``."""
 
     def _covered(self, item: Any, others: Iterable[Any]) -> bool:
         return False

@@ -223,3 +223,11 @@ def leaf(plan: Plan, key: str) -> Any:
     for part in key.split("."):
         value = getattr(value, part)
     return value
+
+
+def with_leaf(plan: Plan, key: str, value: Any) -> Plan:
+    """Return the plan with another value at a key of the settings table."""
+    section, _, field = key.partition(".")
+    if not field:
+        return plan.replace(**{section: value})
+    return plan.replace(**{section: getattr(plan, section).replace(**{field: value})})

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import stat
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from coopfile.access import approval
 from coopfile.cli.main import main
 from coopfile.compiling import Compiled, Request, compile_project
+from coopfile.language.directions import file_level
 
 WIDE = '[network]\nmode = "host"\n[files]\nread = ["~/.gitconfig"]\n'
 
@@ -87,6 +93,120 @@ def test_an_approval_covers_the_content_and_what_is_narrower(project: Path, reco
     assert _open(_compile(project, '[network]\nmode = "veth"\n'), records) == []
     wider = WIDE.replace('"]', '", "~/.ssh"]')
     assert _open(_compile(project, wider), records) == ["widens  files.read: + ~/.ssh"]
+
+
+EDITS = {
+    "a read-only exception goes": (
+        '[files]\nwrite = ["~/a"]\nread = ["~/a/secret"]\n',
+        '[files]\nwrite = ["~/a"]\n',
+        "widens  files.read: - ~/a/secret",
+    ),
+    "another profile": (
+        'sandbox.profile = "./a.sb"\n',
+        'sandbox.profile = "./b.sb"\n',
+        "widens  sandbox.profile: restrictive → ./b.sb",
+    ),
+    "a package of somebody else's": (
+        'packages.npm = ["lodash"]\n',
+        'packages.npm = ["lodash", "lodash/x"]\n',
+        "widens  packages.npm: + lodash/x",
+    ),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edit_that_widens_is_shown(project: Path, records: Path, edit: str) -> None:
+    """Whatever gives more than what was approved is asked about, and nothing is once that is approved."""
+    before, after, shown = EDITS[edit]
+    approval.approve(_compile(project, before), str(records))
+    compiled = _compile(project, after)
+    assert _open(compiled, records) == [shown]
+    assert "Coopfile:" in str(approval.ApprovalError(compiled, approval.unapproved(compiled, str(records))))
+    approval.approve(compiled, str(records))
+    assert _open(compiled, records) == []
+
+
+def test_what_the_reader_gives_is_not_approved_for_the_project(project: Path, records: Path) -> None:
+    """What an option gave when something else was approved, the project itself has no leave to ask for."""
+    given = ("network.mode=host", 'files.read=["~/.ssh"]', "limits.cpus=1")
+    approval.approve(_compile(project, 'limits.memory = "4g"\n', assignments=given), str(records))
+    assert _open(_compile(project), records) == []
+    asked = 'limits.memory = "4g"\nnetwork.mode = "host"\nfiles.read = ["~/.ssh"]\n'
+    assert _open(_compile(project, asked), records) == [
+        "widens  files.read: + ~/.ssh",
+        "widens  network.mode: none → host",
+    ]
+
+
+def test_an_approval_for_nobody_gives_no_trust(
+    project: Path, records: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A project that takes the terminal from who has it is asked about, though its plan was approved."""
+    own = tmp_path / "config" / "coop"
+    own.mkdir(parents=True)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (own / "Coopfile").write_text(
+        '[[users]]\nname = "ann"\ntrust = "familiar"\nmatch = ["terminal:default"]\n'
+    )
+    text = 'limits.memory = "4g"\n'
+    approval.approve(_compile(project, text), str(records))
+    text += '[[users]]\nname = "ann"\nmatch = ["x:y"]\n'
+    found = _open(_compile(project, text, identity="terminal:default"), records)
+    assert "widens  access.trust: familiar → owner" in found
+
+
+def test_a_name_is_not_taken_for_an_option(project: Path, records: Path) -> None:
+    """Approving a directory "x for ann" approves nothing for the user ann of the directory x."""
+    other = project.parent / f"{project.name} for ann"
+    other.mkdir()
+    approval.approve(_compile(other, WIDE), str(records))
+    assert _open(_compile(other), records) == []
+    users = '[[users]]\nname = "ann"\nmatch = ["x:ann"]\n'
+    assert len(_open(_compile(project, WIDE + users, identity="x:ann"), records)) == 2
+
+
+def test_the_command_to_approve_can_be_pasted(project: Path) -> None:
+    """The remedy names everything that the approval is for, quoted for a shell."""
+    place = project.parent / "my shop"
+    place.mkdir()
+    (place / "a;b").write_text(WIDE)
+    compiled = _compile(place, identity="x:ann'", place="group", file="a;b")
+    remedy = approval.ApprovalError(compiled, approval.widened(compiled)).remedy or ""
+    words = shlex.split(remedy.partition("coop allow ")[2])
+    assert words == ["-C", str(place), "-f", "a;b", "--as", "x:ann'", "--place", "group"]
+
+
+LISTS = st.lists(st.sampled_from(["~/a", "~/a/b", "~/a/b/c", "~/b"]), max_size=3, unique=True)
+FILES = st.fixed_dictionaries({"read": LISTS, "write": LISTS})
+PROBES = ("~/a/x", "~/a/b/x", "~/a/b/c/x", "~/b/x")
+
+
+def _files(values: dict[str, list[str]]) -> str:
+    return f"files.read = {json.dumps(values['read'])}\nfiles.write = {json.dumps(values['write'])}\n"
+
+
+@given(own=FILES, first=FILES, then=FILES)
+@settings(max_examples=60, deadline=None)
+def test_files_are_asked_about_exactly_when_they_give_more(
+    own: dict[str, list[str]], first: dict[str, list[str]], then: dict[str, list[str]]
+) -> None:
+    """An edit is asked about if and only if it gives a path more than the reader and what they approved."""
+    with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
+        home, project, records = (Path(place, name) for name in ("home", "home/shop", "records"))
+        (home / "config" / "coop").mkdir(parents=True)
+        project.mkdir()
+        patch.setenv("HOME", str(home))
+        patch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+        (home / "config" / "coop" / "Coopfile").write_text(_files(own))
+        before = _compile(project, _files(first))
+        approval.approve(before, str(records))
+        assert _open(before, records) == []
+        after = _compile(project, _files(then))
+        plans = [_compile(project, "").plan, before.plan, after.plan]
+        levels = [[file_level(path, plan.files.read, plan.files.write) for path in PROBES] for plan in plans]
+        gains = any(now > max(reader, known) for reader, known, now in zip(*levels, strict=True))
+        _compile(project, _files(then))
+        assert bool(approval.unapproved(after, str(records))) == gains
 
 
 def test_the_local_file_is_the_projects_too(project: Path, records: Path) -> None:
