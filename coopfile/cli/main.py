@@ -85,5 +85,6 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _tell(error: CoopError, arguments: Sequence[str]) -> None:
     from coopfile.cli.failures import tell
+    from coopfile.cli.options import asks_for_json
 
-    tell(error, as_json="--json" in arguments)
+    tell(error, as_json=asks_for_json(arguments))

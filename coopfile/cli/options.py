@@ -93,6 +93,8 @@ _OF_EXEC = {
     "--set": "assignments",
 }
 _BEFORE = {**_COMMON, "--set": "assignments"}
+_TAKING = {*_OF_RUN, *_OF_EXEC, "--place", "--color"}
+_BEFORE_COMMAND = {"run": 2, "exec": 3}  # which word without a dash begins the command
 _REPEATED = ("assignments", "variables")
 
 
@@ -105,6 +107,25 @@ def verb_first(argv: Sequence[str]) -> list[str]:
     if not end or end == len(argv) or argv[end] == "--":
         return list(argv)
     return [argv[end], *argv[:end], *argv[end + 1 :]]
+
+
+def asks_for_json(argv: Sequence[str]) -> bool:
+    """Tell whether ``--json`` is among coop's own options: what a command is given is not for coop."""
+    own = argv[: argv.index("--")] if "--" in argv else argv
+    words: list[str] = []
+    taken = False  # as the value of the option before it
+    for word in own:
+        if taken:
+            taken = False
+        elif word == "--json":
+            return True
+        elif word.startswith("-"):
+            taken = word in _TAKING
+        else:
+            words.append(word)
+            if len(words) == _BEFORE_COMMAND.get(words[0]):
+                return False
+    return False
 
 
 def quick_run(argv: Sequence[str]) -> RunOptions | None:

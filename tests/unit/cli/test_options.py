@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,16 @@ from hypothesis import strategies as st
 
 from coopfile.cli import exec as exec_verb
 from coopfile.cli import parsing, run
-from coopfile.cli.options import ExecOptions, RunOptions, quick_exec, quick_run, seconds, verb_first
+from coopfile.cli.main import main
+from coopfile.cli.options import (
+    ExecOptions,
+    RunOptions,
+    asks_for_json,
+    quick_exec,
+    quick_run,
+    seconds,
+    verb_first,
+)
 from coopfile.errors import UsageError
 from coopfile.language.values import BadValue, Duration
 
@@ -227,3 +237,36 @@ def test_compile_options(field: str, value: object) -> None:
     plain = RunOptions(command=("x",))
     assert plain.compile_options == RunOptions(command=("y",), timeout="5s").compile_options
     assert plain.replace(**{field: value}).compile_options != plain.compile_options
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("--json plan", True),
+        ("plan --json", True),
+        ("-C x check -q --json", True),
+        ("run --json -- ls", True),
+        ("run --set a=b --json ls", True),
+        ("exec work --json -- ls", True),
+        ("run -- npm ls --json", False),
+        ("run npm ls --json", False),
+        ("-C x run -q npm --json", False),
+        ("run --session work npm --json", False),
+        ("exec work npm --json", False),
+        ("exec --dir x work npm --json", False),
+        ("render docker -- npm --json", False),
+        ("run --as --json", False),
+        ("", False),
+    ],
+)
+def test_a_commands_options_do_not_ask_coop_for_json(line: str, wanted: bool) -> None:
+    """What a command is to print is its own: coop's errors go to standard error all the same."""
+    assert asks_for_json(line.split()) is wanted
+
+
+def test_an_error_beside_a_commands_json(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever reads the command's JSON is not given coop's instead."""
+    (project / "Coopfile").write_text('network.mode = "host"\n')
+    assert main(["run", "npm", "ls", "--json"]) == 125
+    captured = capsys.readouterr()
+    assert captured.out == "" and "coop allow" in captured.err
