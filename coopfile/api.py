@@ -37,7 +37,9 @@ def compile(
     from coopfile.find import approvals
 
     directory, file = located(path)
-    compiled = compile_project(Request(directory, file=file, identity=user, assignments=assigned(overrides)))
+    request = Request(directory, file=file, assignments=assigned(overrides))
+    named = user is None or ":" in user  # which no user's name has
+    compiled = compile_project(request.replace(identity=user) if named else request.replace(user=user))
     approval.require(compiled, approvals(os.environ))
     return compiled.plan
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from coopfile.access.trust import access_for
+from coopfile.access.trust import access_for, access_named
+from coopfile.errors import UsageError
 from coopfile.find import Project, find, read_bounded
 from coopfile.language.diagnostics import CoopfileError, Diagnostic
 from coopfile.language.merging import BUILT_IN, Origin, Settings, Valued, defaults
 from coopfile.language.reading import Reading, User, read
-from coopfile.language.sources import Source
+from coopfile.language.sources import LAYERS, Source
+from coopfile.language.suggest import did_you_mean
 from coopfile.plan.ceiling import exceeding
-from coopfile.plan.model import Plan, leaf
+from coopfile.plan.model import Access, Plan, leaf
 from coopfile.plan.resolve import resolve
 from coopfile.record import Record
 
@@ -20,13 +22,15 @@ from coopfile.record import Record
 class Request(Record):
     """What is to be compiled: where, and the options of the command line that matter.
 
-    ``identity`` is "channel:sender" or None; ``place`` is direct or group; ``locked``
-    says that the lock counts, as it does unless it is about to be written.
+    ``identity`` is "channel:sender" or None, and ``user`` stands for it where somebody is asked for
+    by name; ``place`` is direct or group; ``locked`` says that the lock counts, as it does unless it
+    is about to be written.
     """
 
     directory: str
     file: str | None = None
     identity: str | None = None
+    user: str | None = None
     place: str = "direct"
     assignments: tuple[str, ...] = ()
     locked: bool = True
@@ -70,10 +74,13 @@ def compile_project(
         project = find(request.directory, request.file, environment)
     sources = [Source(place.layer, place.name, read_bounded(place)) for place in project.places]
     reading = read(sources, environment=environment, assignments=request.assignments)
-    user, access = None, None
-    if request.identity is not None:
-        enabled = bool(reading.settings().value("sandbox.enabled"))
-        user, access = access_for(reading.users, request.identity, request.place, enabled)
+    user, access = who_asks(request, reading, LAYERS)
+    if user is None and request.user is not None:
+        raise UsageError(
+            f"no user is called {request.user!r}",
+            did_you_mean(request.user, [user.name for user in reading.users])
+            or "it is the name of one of [[users]], or an identity: channel:sender",
+        )
     settings = reading.settings(user)
     plan = asked = resolve(settings, access)
     if request.locked and plan.base.image is not None and project.lock is not None:
@@ -84,6 +91,18 @@ def compile_project(
     if exceeded:
         raise CeilingError(exceeded, plan)
     return Compiled(request, plan, settings, reading, project, user, asked)
+
+
+def who_asks(
+    request: Request, reading: Reading, layers: Collection[str]
+) -> tuple[User | None, Access | None]:
+    """Return who a request is for and what they get, by some layers alone; None where nobody is named."""
+    if request.user is not None:
+        return access_named(reading.users_of(layers), request.user, request.place)
+    if request.identity is None:
+        return None, None
+    enabled = bool(reading.settings(layers=layers).value("sandbox.enabled"))
+    return access_for(reading.users_of(layers), request.identity, request.place, enabled)
 
 
 def hold_to_ceiling(plan: Plan, project: Project) -> None:

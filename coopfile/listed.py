@@ -56,7 +56,7 @@ def _compiled(plan: Plan, project: Project, environment: Mapping[str, str], user
     from coopfile.compiling import Request, compile_project
 
     try:
-        request = Request(project.directory, identity=user, locked=False)
+        request = Request(project.directory, user=user, locked=False)
         compiled = compile_project(request, environment, project)
     except CoopError:
         return ""

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from shlex import quote
 
 from coopfile import wholefile
-from coopfile.access.trust import access_for
-from coopfile.compiling import Compiled
+from coopfile.compiling import Compiled, who_asks
 from coopfile.errors import CoopError
 from coopfile.language.directions import WIDENS, covers, file_level
 from coopfile.language.merging import BUILT_IN, Origin, Settings, defaults
@@ -43,7 +42,10 @@ class ApprovalError(CoopError):
         lines = "\n".join(describe(compiled, changes))
         request = compiled.request
         place = None if request.place == "direct" else request.place
-        named = [("-C", compiled.project.root), ("-f", request.file), ("--as", request.identity)]
+        identity = request.identity
+        if request.user is not None and compiled.user is not None and compiled.user.match:
+            identity = compiled.user.match[0]
+        named = [("-C", compiled.project.root), ("-f", request.file), ("--as", identity)]
         options = " ".join(
             f"{option} {quote(value)}" for option, value in (*named, ("--place", place)) if value
         )
@@ -107,11 +109,8 @@ def widened(compiled: Compiled) -> tuple[Change, ...]:
 
 def _own(compiled: Compiled) -> Plan:
     """Return the plan that the reader's own layers make."""
-    reading, request = compiled.reading, compiled.request
-    user, access = None, None
-    if request.identity is not None:
-        enabled = bool(reading.settings(layers=OWN_LAYERS).value("sandbox.enabled"))
-        user, access = access_for(reading.users_of(OWN_LAYERS), request.identity, request.place, enabled)
+    reading = compiled.reading
+    user, access = who_asks(compiled.request, reading, OWN_LAYERS)
     return resolve(reading.settings(user, (*OWN_LAYERS, "override")), access)
 
 

@@ -48,16 +48,24 @@ def access_for(
     sandboxed owns it.
     """
     check_identity(identity)
-    if place not in CEILINGS:
-        raise UsageError(f"no such place: {place!r}", f"places are {' and '.join(CEILINGS)}")
     user = next((user for user in users if identity in user.match), None)
     if user is not None:
-        trust = user.trust or "public"
-    else:
-        trust = "owner" if identity == TERMINAL and sandbox_enabled else "public"
+        return user, _access(user, user.trust or "public", place)
+    return None, _access(None, "owner" if identity == TERMINAL and sandbox_enabled else "public", place)
+
+
+def access_named(users: Iterable[User], name: str, place: str = "direct") -> tuple[User | None, Access]:
+    """Find the user of a name, and what they get in a place; one that there is not is ``public``."""
+    user = next((user for user in users if user.name == name), None)
+    return user, _access(user, (user.trust if user else None) or "public", place)
+
+
+def _access(user: User | None, trust: str, place: str) -> Access:
+    if place not in CEILINGS:
+        raise UsageError(f"no such place: {place!r}", f"places are {' and '.join(CEILINGS)}")
     trust = lowered(trust, CEILINGS[place])
     grant = GRANTS[trust]
-    return user, Access(
+    return Access(
         user=user.name if user else None,
         trust=trust,
         place=place,

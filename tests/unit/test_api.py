@@ -125,6 +125,25 @@ def test_a_user_gets_their_override(project: Path, user_file: Write) -> None:
     assert plan.access is not None and plan.access.user == "bob"
 
 
+def test_a_user_is_asked_for_by_name(project: Path, user_file: Write) -> None:
+    """With what their identity would get; a name that nobody has is a mistake."""
+    user_file(
+        '[[users]]\nname = "bob"\ntrust = "inner"\nmatch = ["irc:b"]\n[users.override]\nlimits.pids = 5\n'
+    )
+    assert coopfile.compile(user="bob") == coopfile.compile(user="irc:b")
+    with pytest.raises(CoopError, match="no user is called 'bib'") as raised:
+        coopfile.compile(user="bib")
+    assert raised.value.remedy == 'did you mean "bob"?'
+
+
+def test_trust_by_name_needs_approval(project: Path) -> None:
+    """What a project gives to one of its users is asked about, whichever way that user is named."""
+    (project / "Coopfile").write_text('[[users]]\nname = "bob"\ntrust = "owner"\nmatch = ["irc:b"]\n')
+    with pytest.raises(ApprovalError, match="public → owner") as raised:
+        coopfile.compile(user="bob")
+    assert "--as irc:b" in (raised.value.remedy or "")
+
+
 @pytest.mark.parametrize("argv", ["true", [], [1], ["a", b"b"], None])
 def test_a_command_is_a_list_of_texts(project: Path, argv: Any) -> None:
     """A text would be taken apart into letters."""

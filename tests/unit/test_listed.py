@@ -59,6 +59,21 @@ def test_recalled(shop: Path, environment: dict[str, str], monkeypatch: pytest.M
     assert _written(shop, environment) == "Coopfile:3"
 
 
+def test_of_a_user(shop: Path, environment: dict[str, str]) -> None:
+    """Whoever asks under a name is told the lines of their own override, too."""
+    (shop / "Coopfile").write_text(
+        'network.mode = "proxy"\n'
+        '[[users]]\nname = "bob"\ntrust = "inner"\nmatch = ["irc:bob"]\n'
+        'override.network.allow = ["b.example"]\n'
+    )
+    (shop / "Coopfile.local").write_text('network.allow = ["c.example"]\n')
+    found = find(str(shop), None, environment)
+    for place in ("direct", "group"):
+        request = Request(str(shop), identity="irc:bob", place=place)
+        plan = compile_project(request, environment, found).plan
+        assert written(plan, found, environment) == "Coopfile:6 and Coopfile.local:1"
+
+
 def test_elsewhere(shop: Path, environment: dict[str, str]) -> None:
     """A list that is not the files' own has no place in them, and broken files do not matter."""
     (shop / "Coopfile").write_text('network.allow = ["a.example"]\n')
