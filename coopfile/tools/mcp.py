@@ -209,14 +209,15 @@ class Server:
             raise ProtocolError(PARAMS, "progressToken is neither a text nor a whole number")
         import asyncio
 
+        toolbox, loop = self._tools(), self._started()
         with self._lock:
             if len(self._calls) >= _MOST_CALLS:
                 raise ProtocolError(
                     INTERNAL, f"{_MOST_CALLS} calls are being worked on: wait for one of them"
                 )
             self._calls[request.id] = None
-        work = self._work(self._tools(), request, name, arguments, token)
-        future = asyncio.run_coroutine_threadsafe(work, self._started())
+        work = self._work(toolbox, request, name, arguments, token)
+        future = asyncio.run_coroutine_threadsafe(work, loop)
         with self._lock:
             if request.id in self._calls:
                 self._calls[request.id] = future

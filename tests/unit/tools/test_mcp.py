@@ -508,3 +508,22 @@ def test_input_that_is_required(client: Client, project: Path, host: HostBackend
     assert (done["resultType"], done["content"][0]["text"], ran(host)) == ("complete", "hello", 1)
     assert client.modern("tools/call", **BASH, **again, **meta)["result"]["resultType"] == "input_required"
     assert decided(project) == ["confirmed"]
+
+
+def test_calls_that_cannot_begin_are_not_counted() -> None:
+    """Each of them is answered, however many there were, and its number may be used again."""
+    source, sink = os.pipe()
+    answers, out = os.pipe()
+
+    def toolbox() -> Toolbox:
+        raise coopfile.CoopError("there is no session")
+
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "bash", "_meta": META}}
+    with os.fdopen(sink, "wb") as lines:
+        lines.write(b"".join(json.dumps(call).encode() + b"\n" for _ in range(70)))
+    Server(source, out, (), toolbox).serve()
+    os.close(source)
+    os.close(out)
+    with os.fdopen(answers) as found:
+        errors = [json.loads(line)["error"]["message"] for line in found]
+    assert errors == ["there is no session"] * 70
