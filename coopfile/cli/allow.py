@@ -42,7 +42,10 @@ def main(options: argparse.Namespace) -> int:
     compiled = compile_project(request(options).replace(locked=False))
     if options.revoke:
         gone = approval.revoke(compiled, directory)
-        output.emit("revoked" if gone else "there was no approval")
+        if options.json:
+            output.emit_json({"revoked": gone})
+        elif not options.quiet:
+            output.emit("revoked" if gone else "there was no approval")
         return 0
     changes = approval.unapproved(compiled, directory)
     if options.json:

@@ -265,6 +265,9 @@ def test_allow_list_revoke(project: Path, capsys: pytest.CaptureFixture[str]) ->
     assert str(project) in capsys.readouterr().out
     assert main(["allow", "--revoke"]) == 0
     assert main(["allow", "--show"]) == 1
+    capsys.readouterr()
+    assert main(["allow", "--revoke", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"revoked": False}
 
 
 def test_run_refuses_without_a_terminal(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
