@@ -82,6 +82,9 @@ def compile_project(
             or "it is the name of one of [[users]], or an identity: channel:sender",
         )
     settings = reading.settings(user)
+    conflicts = reading.conflicts(settings)
+    if conflicts:
+        raise CoopfileError(conflicts)
     plan = asked = resolve(settings, access)
     if request.locked and plan.base.image is not None and project.lock is not None:
         from coopfile import lock

@@ -30,7 +30,7 @@ def main(options: argparse.Namespace) -> int:
     """Compile every layer and print all diagnostics; 1 when there are errors among them."""
     from collections.abc import Sequence
 
-    from coopfile.cli.lints import beyond_ceiling, position, warnings
+    from coopfile.cli.lints import of_overrides, position, warnings
     from coopfile.cli.options import request
     from coopfile.compiling import compile_project
     from coopfile.language.diagnostics import CoopfileError, Diagnostic, render, to_json
@@ -40,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
     except CoopfileError as error:
         found: Sequence[Diagnostic] = error.diagnostics
     else:
-        found = (*beyond_ceiling(compiled), *compiled.reading.warnings, *warnings(compiled))
+        found = (*of_overrides(compiled), *compiled.reading.warnings, *warnings(compiled))
         if not options.files_only:
             from coopfile.cli import surroundings
 

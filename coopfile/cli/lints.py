@@ -32,14 +32,14 @@ def warnings(compiled: Compiled) -> tuple[Diagnostic, ...]:
     return (*located, *_users(compiled))
 
 
-def beyond_ceiling(compiled: Compiled) -> tuple[Diagnostic, ...]:
-    """Return the errors of overrides that ask for more than the reader's ceiling, whoever asks now."""
+def of_overrides(compiled: Compiled) -> tuple[Diagnostic, ...]:
+    """Return the errors of overrides that contradict other layers, or exceed the reader's ceiling."""
     reading = compiled.reading
     found: list[Diagnostic] = []
-    for user in reading.users if reading.ceiling else ():
+    for user in reading.users:
         if user.override is not None:
             settings = reading.settings(user)
-            found += exceeding(reading, settings, resolve(settings))
+            found += (*reading.conflicts(settings), *exceeding(reading, settings, resolve(settings)))
     return tuple(dict.fromkeys(found))
 
 

@@ -6,9 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from coopfile.language import merging
 from coopfile.language.assignments import from_assignments, from_environment
+from coopfile.language.composite import ListOf
 from coopfile.language.diagnostics import WHOLE, CoopfileError, Diagnostic, Position, quoted
-from coopfile.language.merging import Layer, Settings
+from coopfile.language.merging import Layer, Origin, Settings
+from coopfile.language.settings import SETTINGS
 from coopfile.language.sources import LAYERS, Source
+from coopfile.language.syntax import read_text
 from coopfile.language.validate import Document, User, read_document
 from coopfile.record import Record
 
@@ -43,6 +46,30 @@ class Reading(Record):
             chosen.append(("override", user.override))
         chosen.sort(key=lambda named: LAYERS.index(named[0]))
         return merging.settings(layer for name, layer in chosen if layers is None or name in layers)
+
+    def place(self, origin: Origin) -> tuple[Position, str | None]:
+        """Return the whole line that an origin names, or the source where it has no lines."""
+        for document in self.documents:
+            if document.source.name == origin.source and origin.line is not None:
+                text = read_text(document.source).lines.text(origin.line)
+                indent = len(text) - len(text.lstrip())
+                return Position(origin.source, origin.line, indent + 1, len(text.strip())), text
+        return Position(origin.source, *WHOLE), None
+
+    def conflicts(self, settings: Settings) -> tuple[Diagnostic, ...]:
+        """Return what is wrong with the lists that the layers make together, each being right by itself."""
+        found = []
+        for setting in SETTINGS:
+            if not isinstance(setting.type, ListOf):
+                continue
+            valued = settings.values[setting.key]
+            listed = zip(valued.value, valued.origins, strict=True)
+            pairs = sorted(listed, key=lambda pair: LAYERS.index(pair[1].layer))
+            for problem in setting.type.item.finish([item for item, _ in pairs]):
+                origin = pairs[int(problem.path[0])][1]
+                message = f"{setting.key}: {problem.message}"
+                found.append(Diagnostic("error", "value", message, problem.help, *self.place(origin)))
+        return tuple(found)
 
     def users_of(self, layers: Collection[str]) -> tuple[User, ...]:
         """Return the users as they would be if only these layers counted."""

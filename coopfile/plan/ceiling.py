@@ -12,7 +12,7 @@ What is built into every list needs nobody's leave.
 
 from __future__ import annotations
 
-from coopfile.language.diagnostics import Diagnostic, Position, quoted
+from coopfile.language.diagnostics import Diagnostic, quoted
 from coopfile.language.directions import DIFFERENT, DIFFERS, GROWING, PROFILE, WIDENS
 from coopfile.language.items import ImageReference, LocalImage
 from coopfile.language.settings import ADD, BY_KEY
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from coopfile.language.diagnostics import Position
     from coopfile.language.directions import Direction
     from coopfile.language.merging import Origin, Settings
     from coopfile.language.reading import Reading
@@ -119,17 +120,8 @@ class _Limit(Record):
     def _error(self, message: str, help: str, origin: Origin | None) -> Diagnostic:
         position, line = self._place()
         if origin is not None and origin.layer != BUILT_IN:
-            position, line = self._written(origin)
+            position, line = self.reading.place(origin)
         return Diagnostic("error", "ceiling", message, help, position, line)
-
-    def _written(self, origin: Origin) -> tuple[Position, str | None]:
-        """Return the whole line that an origin names, or the source where it has no lines."""
-        for document in self.reading.documents:
-            if document.source.name == origin.source and origin.line is not None:
-                text = read_text(document.source).lines.text(origin.line)
-                indent = len(text) - len(text.lstrip())
-                return Position(origin.source, origin.line, indent + 1, len(text.strip())), text
-        return Position(origin.source, 0, 0, 0), None
 
 
 def _under(most: Any, value: Any) -> Any:

@@ -146,3 +146,15 @@ def test_an_identity_of_two_users(project: Path, capsys: pytest.CaptureFixture[s
 def test_a_missing_file_is_not_a_finding(capsys: pytest.CaptureFixture[str], project: Path) -> None:
     """A Coopfile that cannot be read is coop's own failure, 125, not 1."""
     assert main(["check", "-f", "missing"]) == 125
+
+
+def test_layers_that_contradict_each_other(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One port of the host that leads to two places is told where the later layer asks for it."""
+    (project / "Coopfile.local").write_text('\nnetwork.publish = ["8080:9"]\n')
+    status, out = check(project, capsys, 'network.publish = ["8080:80"]\n')
+    assert status == 1
+    assert "Coopfile.local:2:1: error: network.publish: port 8080 of 127.0.0.1 leads to 80 already" in out
+    (project / "Coopfile.local").unlink()
+    user = '[[users]]\nname = "ann"\nmatch = ["x:ann"]\noverride.network.publish = ["8080:9"]\n'
+    status, out = check(project, capsys, f'network.publish = ["8080:80"]\n{user}')
+    assert status == 1 and "Coopfile:5:1: error: network.publish" in out
