@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from shlex import quote
 
 from coopfile import wholefile
+from coopfile.access.given import gains
 from coopfile.compiling import Compiled, who_asks
 from coopfile.errors import CoopError
-from coopfile.language.directions import WIDENS, covers, file_level
+from coopfile.find import home_directory
+from coopfile.language.directions import WIDENS
 from coopfile.language.merging import BUILT_IN, Origin, Settings, defaults
 from coopfile.language.settings import SETTINGS
 from coopfile.plan import canonical
+from coopfile.plan.bind import expand, inside
 from coopfile.plan.compare import Change, compare, widening
 from coopfile.plan.model import Access, Files, Plan, leaf, with_leaf
 from coopfile.plan.resolve import resolve
@@ -30,7 +33,6 @@ from coopfile.system import READING, is_own
 OWN_LAYERS = ("default", "user", "environment", "command line")
 _SUFFIX = ".json"
 _FILES = ("files.read", "files.write")
-_KEYS = tuple(setting.key for setting in SETTINGS)
 
 
 class ApprovalError(CoopError):
@@ -67,32 +69,31 @@ class Approval(Record):
 def unapproved(compiled: Compiled, directory: str) -> tuple[Change, ...]:
     """Return what the project's files widen and the record in ``directory`` does not cover."""
     own, asked = _own(compiled), compiled.asked
-    wider = widening(compare(own, asked))
-    if not wider:
-        return ()
-    approval = _read(_path(directory, compiled))
+    wider = _widening(own, asked)
+    approval = _read(_path(directory, compiled)) if wider else None
     if approval is None:
         return wider
     known = approval.plan
     if known.access is None or asked.access is None:
         known = known.replace(access=own.access)  # approved for somebody else than who asks
-    since = widening(compare(known, asked))
-    # A path may be given by leaving out what was approved with it: so both are seen path by path.
-    files = [change for change in since if change.key in _FILES and _gains(change, own, asked)]
-    new = {(change.key, change.new) for change in since}
-    rest = [change for change in wider if change.key not in _FILES and (change.key, change.new) in new]
-    return tuple(sorted((*files, *rest), key=lambda change: _order(change.key)))
+    since = {(change.key, change.new) for change in widening(compare(known, asked))}
+    rest = (change for change in wider if change.key not in _FILES and (change.key, change.new) in since)
+    return _in_order((*rest, *gains((own.files, known.files), asked.files, _home())))
 
 
-def _gains(change: Change, own: Plan, asked: Plan) -> bool:
-    """Tell whether a path of the host is given more than the reader's own layers give of it."""
-    path = change.old if change.new is None else change.new
-    before, after = (file_level(path, plan.files.read, plan.files.write) for plan in (own, asked))
-    return after > before
+def _widening(old: Plan, new: Plan) -> tuple[Change, ...]:
+    """Return what a plan widens on this machine, where it is known which paths are one."""
+    rest = (change for change in widening(compare(old, new)) if change.key not in _FILES)
+    return _in_order((*rest, *gains((old.files,), new.files, _home())))
 
 
-def _order(key: str) -> int:
-    return _KEYS.index(key) if key in _KEYS else len(_KEYS)
+def _in_order(changes: Iterable[Change]) -> tuple[Change, ...]:
+    order = {setting.key: number for number, setting in enumerate(SETTINGS)}
+    return tuple(sorted(changes, key=lambda change: order.get(change.key, len(order))))
+
+
+def _home() -> str:
+    return os.path.realpath(home_directory(os.environ))
 
 
 def require(compiled: Compiled, directory: str) -> None:
@@ -104,7 +105,7 @@ def require(compiled: Compiled, directory: str) -> None:
 
 def widened(compiled: Compiled) -> tuple[Change, ...]:
     """Return what the project's files widen beyond the reader's own layers."""
-    return widening(compare(_own(compiled), compiled.asked))
+    return _widening(_own(compiled), compiled.asked)
 
 
 def _own(compiled: Compiled) -> Plan:
@@ -124,9 +125,11 @@ def _origin(compiled: Compiled, change: Change) -> Origin:
     if valued is None:  # who asks, not what is set
         return compiled.user.origin if compiled.user else BUILT_IN
     if change.item and change.new is None:  # what is left out has no place; what gives it instead has
-        valued = compiled.settings.values["files.write"]
+        valued, home = compiled.settings.values["files.write"], _home()
         around = [
-            pair for pair in zip(valued.value, valued.origins, strict=True) if covers(pair[0], change.old)
+            pair
+            for pair in zip(valued.value, valued.origins, strict=True)
+            if inside(expand(change.old, home), expand(pair[0], home))
         ]
         return max(around, key=lambda pair: len(pair[0]), default=("", BUILT_IN))[1]
     if change.item:
@@ -183,12 +186,16 @@ def _approved(compiled: Compiled) -> Plan:
 
 
 def _approved_files(asked: Plan, wider: Sequence[Change]) -> Files:
-    shown = {(change.key, change.new) for change in wider}
-    write = tuple(path for path in asked.files.write if ("files.write", path) in shown)
+    home = _home()
+    shown = {
+        (change.key, expand(change.new, home)) for change in wider if change.key in _FILES and change.new
+    }
+    write = tuple(path for path in asked.files.write if ("files.write", expand(path, home)) in shown)
+    held = [expand(path, home) for path in write]
     read = tuple(
         path
         for path in asked.files.read  # what stays read-only in what may be written was approved as that
-        if ("files.read", path) in shown or any(covers(outer, path) for outer in write)
+        if ("files.read", place := expand(path, home)) in shown or any(inside(place, outer) for outer in held)
     )
     return asked.files.replace(read=read, write=write)
 

@@ -176,6 +176,40 @@ def test_the_command_to_approve_can_be_pasted(project: Path) -> None:
     assert words == ["-C", str(place), "-f", "a;b", "--as", "x:ann'", "--place", "group"]
 
 
+SPELLINGS = [
+    ('files = { write = ["~/a"], read = ["HOME/a/s"] }', '["~/a/s"]', "files.write: + ~/a/s"),
+    ('files = { write = ["~/a"], read = ["HOME/a/s"] }', '["~/a/s/f"]', "files.write: + ~/a/s/f"),
+    ('files = { write = ["HOME/a"], read = ["~/a/s"] }', '["HOME/a/s/f"]', "files.write: + HOME/a/s/f"),
+    ('files = { read = ["HOME/a"] }', '["~/a"]', "files.write: + ~/a"),
+    ('files = { write = ["HOME/a"] }', '["~/a", "~/a/b"]', None),
+    ('files = { write = ["~/a"], read = ["HOME/a/s"] }', '["HOME/a/t"]', None),
+]
+
+
+@pytest.mark.parametrize(("own", "asked", "shown"), SPELLINGS)
+def test_however_a_path_is_spelled(
+    project: Path,
+    records: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    own: str,
+    asked: str,
+    shown: str | None,
+) -> None:
+    """What the reader keeps read-only under one name of a path, a project does not open under the other."""
+    home = tmp_path / "home"
+    place = home / ".config" / "coop"
+    place.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
+    (place / "Coopfile").write_text(own.replace("HOME", str(home)))
+    compiled = _compile(project, f"files.write = {asked}\n".replace("HOME", str(home)))
+    expected = [] if shown is None else [f"widens  {shown}".replace("HOME", str(home))]
+    assert _open(compiled, records) == expected
+    approval.approve(compiled, str(records))
+    assert _open(compiled, records) == []
+
+
 LISTS = st.lists(st.sampled_from(["~/a", "~/a/b", "~/a/b/c", "~/b"]), max_size=3, unique=True)
 FILES = st.fixed_dictionaries({"read": LISTS, "write": LISTS})
 PROBES = ("~/a/x", "~/a/b/x", "~/a/b/c/x", "~/b/x")
