@@ -260,6 +260,11 @@ def _core(engine: Engine) -> list[str]:
 
 
 def _tmpfs(scratch: Scratch, engine: Engine) -> str:
+    if ":" in scratch.target:  # where the options begin
+        raise CoopError(
+            f"{scratch.target!r}: container engines cannot make a directory with a colon in its name",
+            "give another path, or use the native back end",
+        )
     # Engines begin with noexec,nosuid,nodev: builds and virtual environments below /tmp need exec.
     options = f"rw,exec,nosuid,nodev,size={scratch.size},mode={scratch.mode:o}"
     if (scratch.uid, scratch.gid) != (0, 0):

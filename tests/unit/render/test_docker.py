@@ -144,6 +144,14 @@ def test_the_proxies_of_the_caller_are_taken_back() -> None:
     assert "--http-proxy=false" in created(engine=PODMAN)
 
 
+@pytest.mark.parametrize("engine", [DOCKER, PODMAN], ids=lambda engine: engine.name)
+def test_a_scratch_directory_with_a_colon_is_refused(engine: Engine) -> None:
+    """Engines would make another directory of what stands before it, with the rest as its options."""
+    scratch = (Scratch("/home/me/a:size=1,mode=777", 4096, 0o700, 1000, 1000),)
+    with pytest.raises(CoopError, match="a colon in its name"):
+        created(engine=engine, scratch=scratch)
+
+
 @pytest.mark.parametrize(
     ("engine", "uid", "expected"),
     [
