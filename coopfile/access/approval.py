@@ -32,6 +32,7 @@ from coopfile.system import READING, is_own
 # Written by the reader, not by the repository.
 OWN_LAYERS = ("default", "user", "environment", "command line")
 _SUFFIX = ".json"
+_OWN = "it has to be a directory of yours (was coop started with sudo?); XDG_STATE_HOME puts it elsewhere"
 _FILES = ("files.read", "files.write")
 
 
@@ -160,7 +161,7 @@ def approve(compiled: Compiled, directory: str) -> None:
         os.makedirs(directory, mode=0o700, exist_ok=True)
         wholefile.write(_path(directory, compiled), record, 0o600)
     except OSError as error:
-        raise CoopError(f"cannot record the approval in {directory}: {error.strerror}") from None
+        raise CoopError(f"cannot record the approval in {directory}: {error.strerror}", _OWN) from None
 
 
 def _approved(compiled: Compiled) -> Plan:
@@ -213,6 +214,8 @@ def revoke(compiled: Compiled, directory: str) -> bool:
         os.unlink(_path(directory, compiled))
     except FileNotFoundError:
         return False
+    except OSError as error:
+        raise CoopError(f"cannot remove the approval from {directory}: {error.strerror}", _OWN) from None
     return True
 
 
@@ -222,6 +225,8 @@ def every(directory: str) -> tuple[Approval, ...]:
         names = os.listdir(directory)
     except FileNotFoundError:
         return ()
+    except OSError as error:
+        raise CoopError(f"cannot read {directory}: {error.strerror}", _OWN) from None
     found = [_read(f"{directory}/{name}") for name in names if name.endswith(_SUFFIX)]
     return tuple(sorted((item for item in found if item is not None), key=lambda item: item.subject))
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from coopfile.access import approval
 from coopfile.cli.main import main
 from coopfile.compiling import Compiled, Request, compile_project
+from coopfile.find import approvals
 from coopfile.language.directions import file_level
 
 WIDE = '[network]\nmode = "host"\n[files]\nread = ["~/.gitconfig"]\n'
@@ -302,6 +303,24 @@ def test_allow_list_revoke(project: Path, capsys: pytest.CaptureFixture[str]) ->
     capsys.readouterr()
     assert main(["allow", "--revoke", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"revoked": False}
+
+
+@pytest.mark.parametrize("argv", [["allow"], ["allow", "--list"], ["allow", "--revoke"]])
+def test_where_nothing_can_be_recorded(
+    project: Path,
+    argv: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """That the directory of approvals is none, or somebody else's, is told in words."""
+    (project / "Coopfile").write_text(WIDE)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "own"))
+    place = Path(approvals(os.environ))
+    place.parent.mkdir(parents=True)
+    place.write_text("")
+    assert main(argv) == 125
+    assert f"{place}: " in (told := capsys.readouterr().err) and "XDG_STATE_HOME" in told
 
 
 def test_run_refuses_without_a_terminal(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
