@@ -208,7 +208,7 @@ def recalled(project: Project, options: CommandOptions) -> tuple[Plan, str | Non
     from coopfile.plan.canonical import digest
 
     plan = _compiled(project, options) if options.plan is None else _given(project, options)
-    cache.store(own.cache, key, plan, named := digest(plan), project.places)
+    cache.store(own.cache, key, plan, named := digest(plan))
     return plan, named
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from coopfile.find import Place, Project
+    from coopfile.find import Project
     from coopfile.plan.model import Plan
 
 # Who works on coop changes the defaults without changing the version.
@@ -81,11 +81,12 @@ def recall(path: str, wanted: tuple[Any, ...]) -> Any:
         return None  # another Python's
 
 
-def store(directory: str, under: tuple[Any, ...], plan: Plan, digest: str, places: tuple[Place, ...]) -> None:
+def store(directory: str, under: tuple[Any, ...], plan: Plan, digest: str) -> None:
     """Store a plan and its digest; not being able to is no error."""
     if _in_workspace(directory, under):
         return
-    newest = max((max(place.stamp[3:]) for place in places), default=0)
+    _, approved, _, files, _, _ = under
+    newest = max(approved, *(max(stamp[3:]) for *_, stamp in files), 0)
     if time.time_ns() - newest < _RACY:
         return
     remember(_path(directory, under), under, (to_data(plan), digest))

@@ -44,7 +44,7 @@ def store(directory: Path) -> str:
     """Store the plan and return the cache's directory."""
     project = found(directory)
     place = str(directory.parent / "cache")
-    cache.store(place, cache.key(project, OPTIONS, environment(directory)), PLAN, DIGEST, project.places)
+    cache.store(place, cache.key(project, OPTIONS, environment(directory)), PLAN, DIGEST)
     return place
 
 
@@ -68,7 +68,7 @@ def test_access_is_kept(files: Path) -> None:
     plan = PLAN.replace(access=ACCESS)
     project = found(files)
     place = str(files.parent / "cache")
-    cache.store(place, cache.key(project, OPTIONS, {}), plan, DIGEST, project.places)
+    cache.store(place, cache.key(project, OPTIONS, {}), plan, DIGEST)
     assert cache.load(place, cache.key(project, OPTIONS, {})) == (plan, DIGEST)
 
 
@@ -162,6 +162,23 @@ def test_other_project(files: Path) -> None:
 def test_too_new(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that was changed a moment ago is not trusted to keep its time stamp: nothing is stored."""
     now = (files / "Coopfile").stat().st_ctime_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now + 20_000_000)
+    store(files)
+    assert load(files) is None
+    monkeypatch.setattr(time, "time_ns", lambda: now + 100_000_000)
+    store(files)
+    assert load(files) == PLAN
+
+
+@pytest.mark.parametrize("name", ["project/Coopfile.lock", "home/.local/state/coop/approvals/x.json"])
+def test_too_new_beside_it(files: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Nor is the lock, or what is approved."""
+    place = files.parent / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    now = time.time_ns() + 60 * 10**9
+    place.write_text("")
+    for changed in (place, place.parent):
+        os.utime(changed, ns=(now, now))
     monkeypatch.setattr(time, "time_ns", lambda: now + 20_000_000)
     store(files)
     assert load(files) is None
