@@ -45,7 +45,8 @@ def main(options: argparse.Namespace) -> int:
     if options.all and options.names:
         raise UsageError("--all is every session of this project", "leave the names out")
     status = 0
-    ended = []
+    ended: list[str] = []
+    failed: list[dict[str, str | None]] = []
     for known in _wanted(options):
         state = known.state or store.salvaged(known.directory, known.id)
         try:
@@ -59,19 +60,21 @@ def main(options: argparse.Namespace) -> int:
                     say(end.lost)
             else:
                 text = f"{output.safe(state.name)} does not run"
-        except CoopError as error:
-            tell(error, as_json=options.json)
-            status = error.status
-            continue
-        except OSError as error:
-            why = CoopError(f"{known.directory}: {error.strerror}", "look whether it is yours")
-            tell(why, as_json=options.json)
+        except (CoopError, OSError) as error:
+            why = (
+                error
+                if isinstance(error, CoopError)
+                else CoopError(f"{known.directory}: {error.strerror}", "look whether it is yours")
+            )
             status = why.status
+            failed.append({"id": known.id, "error": why.message, "remedy": why.remedy})
+            if not options.json:  # which is one document, whatever becomes of them
+                tell(why, as_json=False)
             continue
         if not options.json and not options.quiet:
             output.emit(text)
     if options.json:
-        output.emit_json({"stopped": ended})
+        output.emit_json({"stopped": ended, "failed": failed})
     return status
 
 
