@@ -34,7 +34,9 @@ from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from coopfile.plan.bind import Launch, Mount
+    from collections.abc import Sequence
+
+    from coopfile.plan.bind import Fence, Launch, Mount
 
 DEVICE_LINKS = (
     ("/dev/fd", "/proc/self/fd"),
@@ -91,14 +93,14 @@ def layout(
     operations += kernels_own()
 
     mounts, skipped = present(launch)
-    outermost_first = sorted((*mounts, *launch.kept), key=lambda mount: mount.target.count("/"))
-    operations += [
-        Keep(mount.source, mount.target)
-        if mount in launch.kept
-        else Bind(mount.source, mount.target, mount.write)
-        for mount in outermost_first
-    ]
     fenced = fences(launch, mounts, hidden(launch), inputs, private)
+    around = _around(launch, mounts, fenced, inputs)
+    for mount in sorted((*mounts, *launch.kept), key=lambda mount: mount.target.count("/")):
+        kept_one = mount in launch.kept
+        operations += [] if kept_one else around.pop(mount.target, ())
+        operations.append(
+            Keep(mount.source, mount.target) if kept_one else Bind(mount.source, mount.target, mount.write)
+        )
     # Hidden before protected: a guard that is there already is not replaced, and hiding says more.
     guards: list[Operation] = [Hide(fence.mount.target, path) for fence in fenced for path in fence.hide]
     # What is a mount of its own is read-only already, and may hold others that are not.
@@ -118,6 +120,28 @@ def layout(
         (*guarded(fenced), *(place.real for place in kept.places(launch.kept, mounts))),
         launch.skipped + skipped,
     )
+
+
+def _around(
+    launch: Launch, mounts: Sequence[Mount], fenced: Sequence[Fence], inputs: Sequence[str]
+) -> dict[str, list[Operation]]:
+    """Return the guards that come before a mount, by its target: protecting a path protects all mounts in it.
+
+    What the plan gives to be written in such a place it gives all the same, but in what no plan may give.
+    """
+    never = {*(f"{launch.host.workspace}/{path}" for path in launch.protect), *inputs}
+    own = {mount.target for mount in mounts}
+    found: dict[str, list[Operation]] = {}
+    for mount in mounts if len(mounts) > 1 else ():
+        for fence in fenced if mount.write else ():
+            target = fence.mount.target
+            for path in fence.protect:
+                place = f"{target}/{path}"
+                if place in own or f"{fence.mount.source}/{path}" in never or not inside(mount.target, place):
+                    continue
+                hide = [Hide(target, other) for other in fence.hide if inside(other, path)]
+                found.setdefault(mount.target, []).extend([*hide, Protect(target, path)])
+    return found
 
 
 def kernels_own() -> list[Operation]:

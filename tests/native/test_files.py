@@ -179,6 +179,29 @@ def test_nested_read_in_writable(project: Project) -> None:
     assert found == ["src/a", "src/a/beside", "src/a/keep", "src/a/keep/file"]
 
 
+@pytest.mark.parametrize("session", [False, True])
+def test_what_is_given_in_what_is_protected(project: Project, session: bool) -> None:
+    """A file of a protected directory of the home that is named itself is writable, and nothing beside it."""
+    own_file(project, project.home / ".config/git/given")
+    kept = own_file(project, project.home / ".config/git/config", "good")
+    own_file(project, project.home / "a/s/t/given")
+    held = own_file(project, project.home / "a/s/kept", "good")
+    project.coopfile(
+        '[files]\nwrite = ["~/.config", "~/.config/git/given", "~/a", "~/a/s/t"]\n'
+        f'read = ["{project.home}/a/s"]\n'
+    )
+    script = (
+        "cd; echo evil >.config/git/config; echo evil >a/s/kept; mv .config/git .config/x; mv a/s a/x; "
+        "rm -rf .config/git a/s; mkdir -p .config/git; echo evil >.config/git/config; "
+        "echo x >.config/git/given; echo x >a/s/t/given"
+    )
+    options = ["--session", "work"] if session else []
+    project.coop("run", *options, "--", "sh", "-c", script)
+    assert (project.home / ".config/git/given").read_text() == "x\n"
+    assert (project.home / "a/s/t/given").read_text() == "x\n"
+    assert kept.read_text() == held.read_text() == "good"
+
+
 def test_nested_read_in_the_workspace_through_the_workspace(project: Project) -> None:
     """What is given read-only at its own path cannot be written at the workspace's either."""
     project.write("lib/vendor/file", "good")
