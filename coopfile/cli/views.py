@@ -9,16 +9,18 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
+from coopfile.access.given import gains
 from coopfile.cli import output
 from coopfile.cli.options import request
 from coopfile.compiling import Compiled, compile_project
 from coopfile.errors import CoopError
+from coopfile.find import home_directory
 from coopfile.language.items import Variable
 from coopfile.language.merging import Origin
 from coopfile.language.settings import SETTINGS, Setting
 from coopfile.language.values import ListOf
 from coopfile.plan import canonical
-from coopfile.plan.compare import Change, compare
+from coopfile.plan.compare import Change, compare, widening
 from coopfile.plan.model import Plan, to_data
 
 _MAX_BYTES = 1024 * 1024
@@ -32,7 +34,7 @@ def show(options: Namespace) -> None:
         digest = canonical.digest(compiled.plan)
         _print(options, {"digest": digest}, digest)
     elif options.diff is not None:
-        changes = compare(_other(options), compiled.plan)
+        changes = _compared(_other(options), compiled.plan)
         _print(options, [_change(change) for change in changes], _described(options, changes))
     elif options.operations:
         from coopfile.launching import prepare
@@ -124,6 +126,16 @@ def _other(options: Namespace) -> Plan:
             raise CoopError(f"{shown} is longer than {_MAX_BYTES:,} bytes; a plan never is")
         return canonical.from_json(text, shown)
     return compile_project(request(options).replace(file=options.diff)).plan
+
+
+def _compared(old: Plan, new: Plan) -> tuple[Change, ...]:
+    """Return every difference, and call wider what is so because two paths are one on this machine."""
+    changes = compare(old, new)
+    known = {change.old or change.new for change in widening(changes) if change.key.startswith("files.")}
+    found = gains((old.files,), new.files, os.path.realpath(home_directory(os.environ)))
+    more = [change for change in found if (change.old or change.new) not in known]
+    said = {(change.key, change.old, change.new) for change in more}
+    return (*(item for item in changes if (item.key, item.old, item.new) not in said), *more)
 
 
 def _change(change: Change) -> dict[str, object]:

@@ -115,6 +115,17 @@ def test_diff_against_a_coopfile(capsys: pytest.CaptureFixture[str], project: Pa
     assert "narrows files.hide: + **/.env*" in lines
 
 
+def test_diff_knows_the_home(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read-only under another spelling of its path, and may be written now, widens."""
+    monkeypatch.setenv("HOME", "/home/me")
+    (project / "old").write_text('files = { write = ["~/a"], read = ["/home/me/a/s"] }\n')
+    (project / "Coopfile").write_text('files = { write = ["~/a", "~/a/s"], read = ["/home/me/a/s"] }\n')
+    assert main(["plan", "--diff", "old"]) == 0
+    assert capsys.readouterr().out == "widens  files.write: + ~/a/s\n"
+
+
 def test_diff_against_a_plan(capsys: pytest.CaptureFixture[str], project: Path) -> None:
     """--diff takes the JSON of an earlier plan; against itself there is nothing to say."""
     (project / "plan.json").write_text(printed(capsys, "--json"))
