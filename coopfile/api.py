@@ -91,9 +91,11 @@ def _toml(value: object) -> str:
     if isinstance(value, int | float):
         return str(value)
     if isinstance(value, str):
-        import json
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise CoopError(f"overrides: {value!a} has a byte that is not UTF-8", "use texts of characters")
+        from coopfile.language.value_type import toml_string
 
-        return json.dumps(value)
+        return toml_string(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, dict):

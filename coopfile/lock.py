@@ -82,14 +82,16 @@ def are_versions(packages: Any) -> bool:
 
 def text(lock: Lock) -> str:
     """Return a lock as it is written: sorted, a package a line."""
-    from json import dumps  # a JSON string is the same in TOML
+    from coopfile.language.value_type import toml_string
 
     lines = [f"{_HEAD}version = {VERSION}", "", "[base]"]
-    lines += [f"image = {dumps(lock.image)}", f"digest = {dumps(lock.digest)}"]
+    lines += [f"image = {toml_string(lock.image)}", f"digest = {toml_string(lock.digest)}"]
     for manager, versions in sorted(lock.packages.items()):
         if versions:
             lines += ["", f"[packages.{manager}]"]
-            lines += [f"{dumps(name)} = {dumps(version)}" for name, version in sorted(versions.items())]
+            lines += [
+                f"{toml_string(name)} = {toml_string(version)}" for name, version in sorted(versions.items())
+            ]
     return "\n".join(lines) + "\n"
 
 

@@ -105,6 +105,21 @@ def test_what_a_project_widens_needs_approval(project: Path) -> None:
     assert coopfile.compile(overrides={"network.mode": "host"}).network.mode == "host"
 
 
+@pytest.mark.parametrize("text", ["\U0001f600", "é", "\u2028", 'a"b\\', "a\tb\n", " x ", "[1]", "{a = 1}"])
+def test_overrides_are_the_texts_that_they_are(project: Path, text: str) -> None:
+    """Whatever characters they have, alone and in lists and tables."""
+    overrides = {"env.A": text, "env": {"B": text}, "agent.command": ["x", text]}
+    plan = coopfile.compile(overrides=overrides)
+    assert [variable.value for variable in plan.env] == [text, text]
+    assert plan.agent.command == ("x", text)
+
+
+def test_an_override_of_no_characters(project: Path) -> None:
+    """What no file could say is refused, and not taken for its own spelling."""
+    with pytest.raises(CoopError, match="not UTF-8"):
+        coopfile.compile(overrides={"env.A": "\udcff"})
+
+
 def test_the_ceiling_holds(project: Path, user_file: Write) -> None:
     """Whatever the overrides say."""
     user_file("[ceiling]\nlimits.pids = 100\n")
