@@ -22,7 +22,7 @@ from coopfile.language.directions import WIDENS
 from coopfile.language.merging import BUILT_IN, Origin, Settings, defaults
 from coopfile.language.settings import SETTINGS
 from coopfile.plan import canonical
-from coopfile.plan.bind import expand, inside
+from coopfile.plan.bind import expand, inside, parents
 from coopfile.plan.compare import Change, compare, widening
 from coopfile.plan.model import Access, Files, Plan, leaf, with_leaf
 from coopfile.plan.resolve import resolve
@@ -118,25 +118,29 @@ def _own(compiled: Compiled) -> Plan:
 
 def describe(compiled: Compiled, changes: Sequence[Change]) -> list[str]:
     """Return one line per change, with where it is written."""
-    return [f"  {change.describe()}  ({_origin(compiled, change)})" for change in changes]
+    known: dict[str, dict[object, Origin]] = {}
+    return [f"  {change.describe()}  ({_origin(compiled, change, known)})" for change in changes]
 
 
-def _origin(compiled: Compiled, change: Change) -> Origin:
+def _origin(compiled: Compiled, change: Change, known: dict[str, dict[object, Origin]]) -> Origin:
+    """Return where a change is written; ``known`` keeps the origins of lists' items, which may be many."""
     valued = compiled.settings.values.get(change.key)
     if valued is None:  # who asks, not what is set
         return compiled.user.origin if compiled.user else BUILT_IN
-    if change.item and change.new is None:  # what is left out has no place; what gives it instead has
-        valued, home = compiled.settings.values["files.write"], _home()
-        around = [
-            pair
-            for pair in zip(valued.value, valued.origins, strict=True)
-            if inside(expand(change.old, home), expand(pair[0], home))
-        ]
-        return max(around, key=lambda pair: len(pair[0]), default=("", BUILT_IN))[1]
-    if change.item:
-        origins: dict[object, Origin] = dict(zip(valued.value, valued.origins, strict=False))
-        return origins.get(change.new, BUILT_IN)
-    return valued.origins[-1] if valued.origins else BUILT_IN
+    if not change.item:
+        return valued.origins[-1] if valued.origins else BUILT_IN
+    if change.key not in known:
+        known[change.key] = dict(zip(valued.value, valued.origins, strict=False))
+    if change.new is not None:
+        return known[change.key].get(change.new, BUILT_IN)
+    # What is left out has no place; what gives it instead has.
+    home, given = _home(), compiled.settings.values["files.write"]
+    around = [
+        pair
+        for pair in zip(given.value, given.origins, strict=True)
+        if inside(expand(change.old, home), expand(pair[0], home))
+    ]
+    return max(around, key=lambda pair: len(pair[0]), default=("", BUILT_IN))[1]
 
 
 def subject(compiled: Compiled) -> str:
@@ -176,8 +180,8 @@ def _approved(compiled: Compiled) -> Plan:
         if setting.key in _FILES:
             continue
         value, default = leaf(asked, setting.key), leaf(least, setting.key)
-        shown = [change.new for change in wider if change.key == setting.key]
-        beyond = [delta.new for delta in setting.wider.compare(default, value) if delta.kind == WIDENS]
+        shown = {change.new for change in wider if change.key == setting.key}
+        beyond = {delta.new for delta in setting.wider.compare(default, value) if delta.kind == WIDENS}
         if setting.wider.by_item:
             value = tuple(item for item in value if item in shown or item not in beyond)
         elif beyond and not shown:
@@ -192,11 +196,12 @@ def _approved_files(asked: Plan, wider: Sequence[Change]) -> Files:
         (change.key, expand(change.new, home)) for change in wider if change.key in _FILES and change.new
     }
     write = tuple(path for path in asked.files.write if ("files.write", expand(path, home)) in shown)
-    held = [expand(path, home) for path in write]
+    held = {expand(path, home) for path in write}
     read = tuple(
         path
         for path in asked.files.read  # what stays read-only in what may be written was approved as that
-        if ("files.read", place := expand(path, home)) in shown or any(inside(place, outer) for outer in held)
+        if ("files.read", place := expand(path, home)) in shown
+        or not held.isdisjoint((place, *parents(place)))
     )
     return asked.files.replace(read=read, write=write)
 

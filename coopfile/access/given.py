@@ -8,12 +8,12 @@ given by the other, and a file that both lead to may be used as either of them l
 from __future__ import annotations
 
 from coopfile.language.directions import WIDENS
-from coopfile.plan.bind import expand, inside
+from coopfile.plan.bind import expand, parents
 from coopfile.plan.compare import Change
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from coopfile.plan.model import Files
 
@@ -27,36 +27,41 @@ def gains(before: Sequence[Files], after: Files, home: str) -> tuple[Change, ...
     Each is a path that it lists, or one that a plan before it had read-only, which it has no more.
     """
     listed = {expand(text, home): text for files in (*before, after) for text in (*files.write, *files.read)}
+    had = [levels(files, home) for files in before]
+    has = levels(after, home)
+    own = {
+        kind: {expand(text, home): text for text in texts}
+        for kind, texts in ((_READ, after.read), (_WRITE, after.write))
+    }
     found = []
     for path, text in sorted(listed.items(), key=lambda item: item[1]):
-        now = level(path, after, home)
-        if now <= max((level(path, files, home) for files in before), default=_NOTHING):
+        now = has(path)
+        if now <= max((level(path) for level in had), default=_NOTHING):
             continue
-        own = next((item for item in _list(after, now) if expand(item, home) == path), None)
-        if own is None:
+        given = own[now].get(path)
+        if given is None:
             found.append(Change(_KEYS[_READ], WIDENS, text, None, item=True))
         else:
-            found.append(Change(_KEYS[now], WIDENS, None, own, item=True))
+            found.append(Change(_KEYS[now], WIDENS, None, given, item=True))
     return tuple(sorted(found, key=lambda change: change.key))
 
 
-def level(path: str, files: Files, home: str) -> int:
-    """Return what may be done with an absolute path of the host: 0 nothing, 1 read, 2 read and write."""
-    most = _NOTHING
-    for from_home in (True, False):
-        around = [
-            (len(place), kind == _READ, place)
-            for kind in (_READ, _WRITE)
-            for text in _list(files, kind)
-            if text.startswith("~") is from_home and inside(path, place := expand(text, home))
-        ]
-        if around:
-            _, read, outer = max(around)
-            guards = (expand(text, home) for text in files.read)
-            held = any(guard != outer and inside(guard, outer) and inside(path, guard) for guard in guards)
-            most = max(most, _READ if read or held else _WRITE)
-    return most
+def levels(files: Files, home: str) -> Callable[[str], int]:
+    """Return what tells what may be done with an absolute path: 0 nothing, 1 read, 2 read and write."""
+    spellings: dict[bool, dict[str, int]] = {True: {}, False: {}}
+    for kind, texts in ((_WRITE, files.write), (_READ, files.read)):  # where both have it, it is read
+        for text in texts:
+            spellings[text.startswith("~")][expand(text, home)] = kind
+    guards = {expand(text, home) for text in files.read}
 
+    def level(path: str) -> int:
+        around = [path, *reversed(parents(path))]
+        most = _NOTHING
+        for places in spellings.values():
+            inner = next((number for number, outer in enumerate(around) if outer in places), None)
+            if inner is not None:
+                held = any(outer in guards for outer in around[:inner])
+                most = max(most, _READ if held else places[around[inner]])
+        return most
 
-def _list(files: Files, kind: int) -> tuple[str, ...]:
-    return files.read if kind == _READ else files.write
+    return level

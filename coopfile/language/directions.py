@@ -13,7 +13,7 @@ from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any, Literal
 
     from coopfile.language.items import Variable
@@ -147,27 +147,28 @@ class Growing(Direction):
 
     def compare(self, old: tuple[Any, ...], new: tuple[Any, ...]) -> tuple[Delta, ...]:
         """Return one delta per item that only one side has: removed ones first."""
+        before, after = frozenset(old), frozenset(new)
         return (
             *(
-                Delta(DIFFERENT if self._covered(item, new) else self.removed, item, None)
+                Delta(DIFFERENT if self._is_covered(item, after) else self.removed, item, None)
                 for item in old
-                if item not in new
+                if item not in after
             ),
             *(
-                Delta(DIFFERENT if self._covered(item, old) else self.added, None, item)
+                Delta(DIFFERENT if self._is_covered(item, before) else self.added, None, item)
                 for item in new
-                if item not in old
+                if item not in before
             ),
         )
 
-    def _covered(self, item: Any, others: Iterable[Any]) -> bool:
-        return any(covers(other, item) for other in others)
+    def _is_covered(self, item: Any, others: frozenset[Any]) -> bool:
+        return any(other in others for other in _covering(item))
 
 
 class GrowingNames(Growing):
     """A set of names, of which none covers another: to npm ``a/b`` is a repository, and nothing of ``a``."""
 
-    def _covered(self, item: Any, others: Iterable[Any]) -> bool:
+    def _is_covered(self, item: Any, others: frozenset[Any]) -> bool:
         return False
 
 
@@ -227,20 +228,23 @@ def compare_files(
     says whether that widens, and the first only differs.
     """
 
+    before, after = file_levels(old_read, old_write), file_levels(new_read, new_write)
+
     def kind(path: str) -> Kind:
-        return _ranked(file_level(path, old_read, old_write), file_level(path, new_read, new_write))
+        return _ranked(before(path), after(path))
 
     def deltas(old: tuple[str, ...], new: tuple[str, ...], moved: Iterable[str]) -> tuple[Delta, ...]:
+        here, there = frozenset(old), frozenset(new)
         return (
             *(
                 Delta(DIFFERENT if path in moved else kind(path), path, None)
                 for path in old
-                if path not in new
+                if path not in there
             ),
             *(
                 Delta(DIFFERENT if path in moved else kind(path), None, path)
                 for path in new
-                if path not in old
+                if path not in here
             ),
         )
 
@@ -248,24 +252,26 @@ def compare_files(
     return deltas(old_read, new_read, moved), deltas(old_write, new_write, ())
 
 
-def file_level(path: str, read: tuple[str, ...], write: tuple[str, ...]) -> int:
-    """Return what a sandbox may do with a path of the host: 0 nothing, 1 read, 2 read and write."""
-    inner = max((outer for outer in (*read, *write) if covers(outer, path)), key=len, default=None)
-    return 0 if inner is None else 1 if inner in read else 2
+def file_levels(read: Iterable[str], write: Iterable[str]) -> Callable[[str], int]:
+    """Return what tells what may be done with a path of the host: 0 nothing, 1 read, 2 read and write."""
+    levels = {**dict.fromkeys(write, 2), **dict.fromkeys(read, 1)}
+    return lambda path: next((levels[outer] for outer in (path, *_covering(path)) if outer in levels), 0)
 
 
-def covers(item: Any, other: Any) -> bool:
-    """Tell whether an item of a set gives all that another one gives.
+def _covering(item: Any) -> Iterable[Any]:
+    """Yield whatever else gives all that an item of a set gives, the nearest first.
 
-    Items with a ``covers`` of their own are asked; texts are paths, of which a
-    directory covers what is below it; anything else covers its equal.
+    Items that know it are asked; texts are paths, which the directories above them cover. There may be
+    tens of thousands of items, so that nothing may be looked for among all of them.
     """
-    if item == other:
-        return True
     if isinstance(item, str):
-        return isinstance(other, str) and other.startswith(item.rstrip("/") + "/")
-    asked = getattr(item, "covers", None)
-    return asked is not None and bool(asked(other))
+        end = len(item)
+        while (end := item.rfind("/", 0, end)) >= 0:
+            yield item[:end] or "/"
+        return
+    asked = getattr(item, "covering", None)
+    if asked is not None:
+        yield from asked()
 
 
 def _ranked(old: int, new: int) -> Kind:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from coopfile.record import Record
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 class ImageReference(Record):
     """An OCI reference in full, as Docker users mean it.
@@ -68,6 +72,16 @@ class HostPattern(Record):
             below = other.host.endswith("." + self.host)
             return below or (other.subdomains and other.host == self.host)
         return self.host == other.host and not other.subdomains
+
+    def covering(self) -> Iterator[HostPattern]:
+        """Yield every other pattern that covers this one."""
+        ports = (self.port, None) if self.port in (80, 443) else (self.port,)
+        above = [HostPattern(self.host, self.subdomains, port) for port in ports]
+        host = self.host
+        while "." in host:
+            host = host.partition(".")[2]
+            above += [HostPattern(host, True, port) for port in ports]
+        yield from (pattern for pattern in above if pattern != self)
 
 
 class PublishedPort(Record):

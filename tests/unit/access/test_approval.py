@@ -18,7 +18,7 @@ from coopfile.access import approval
 from coopfile.cli.main import main
 from coopfile.compiling import Compiled, Request, compile_project
 from coopfile.find import approvals
-from coopfile.language.directions import file_level
+from coopfile.language.directions import file_levels
 
 WIDE = '[network]\nmode = "host"\n[files]\nread = ["~/.gitconfig"]\n'
 
@@ -238,10 +238,37 @@ def test_files_are_asked_about_exactly_when_they_give_more(
         assert _open(before, records) == []
         after = _compile(project, _files(then))
         plans = [_compile(project, "").plan, before.plan, after.plan]
-        levels = [[file_level(path, plan.files.read, plan.files.write) for path in PROBES] for plan in plans]
+        tells = [file_levels(plan.files.read, plan.files.write) for plan in plans]
+        levels = [[tell(path) for path in PROBES] for tell in tells]
         gains = any(now > max(reader, known) for reader, known, now in zip(*levels, strict=True))
         _compile(project, _files(then))
         assert bool(approval.unapproved(after, str(records))) == gains
+
+
+MANY = 5_000
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        ("network.allow = [{}]", '"*.h{}.example:443"'),
+        ("files.read = [{}]", '"~/d{}/x"'),
+        ("files.write = [{}]", '"/opt/d{}/x"'),
+        ("network.publish = [{}]", '"{}"'),
+        ("env = {{{}}}", 'A{} = {{ host = "B" }}'),
+        ("packages.apt = [{}]", '"p{}"'),
+    ],
+)
+def test_a_file_of_a_thousand_lines_is_shown_at_once(
+    project: Path, records: Path, text: str, last: str
+) -> None:
+    """The time that it takes grows as the file does, and not as its square: nobody is kept waiting by it."""
+    items = ", ".join(last.format(number) for number in range(1, MANY + 1))
+    compiled = _compile(project, text.format(items) + "\n")
+    changes = approval.unapproved(compiled, str(records))
+    assert len(approval.describe(compiled, changes)) == MANY
+    approval.approve(compiled, str(records))
+    assert _open(compiled, records) == []
 
 
 def test_the_local_file_is_the_projects_too(project: Path, records: Path) -> None:

@@ -67,6 +67,12 @@ def test_a_delta_exactly_where_values_differ(name: str, data: st.DataObject) -> 
     assert all(delta.old != delta.new for delta in deltas)
 
 
+@given(strategies.HOST_PATTERNS, strategies.HOST_PATTERNS)
+def test_what_covers_a_host_can_be_told_without_looking_for_it(one: HostPattern, other: HostPattern) -> None:
+    """A pattern names exactly those that cover it."""
+    assert one.covers(other) == (one == other or one in set(other.covering()))
+
+
 PATHS = strategies.unordered(strategies.PATHS)
 
 
