@@ -1,15 +1,18 @@
 """Writing the bundles that ``startup`` reads."""
 
 from __future__ import annotations
+import __future__
 
+import ast
 import marshal
 import os
-from importlib.machinery import SourceFileLoader
 
 from coopfile import startup, wholefile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import CodeType
+
     from coopfile.startup import Part
 
 
@@ -20,7 +23,7 @@ def write(name: str) -> None:
         parts = marshal.dumps((startup.PACKAGE, tuple(map(_part, startup.BUNDLES[name]))))
         mode = os.stat(startup.__file__).st_mode & 0o666
         wholefile.write(place, startup.header(parts) + parts, mode, durable=False)
-    except (OSError, ImportError, NotImplementedError):
+    except (OSError, SyntaxError, NotImplementedError):
         pass  # no room, or a package that does not lie on disk as files of sources
 
 
@@ -30,7 +33,24 @@ def _part(name: str) -> Part:
     source = f"{startup.PACKAGE}/{name.replace('.', '/')}"
     source = f"{source}/__init__.py" if os.path.isdir(source) else f"{source}.py"
     status = os.stat(source)
-    code = SourceFileLoader(module, source).get_code(module)
-    if code is None:
-        raise ImportError(f"{module} has no code")
+    with open(source, "rb") as file:
+        code = _compiled(file.read(), source)
     return module, source, status.st_mtime_ns, status.st_size, code
+
+
+def _compiled(text: bytes, source: str) -> CodeType:
+    """Return a module's code without its import of ``__future__``.
+
+    The compiler does what that says. What it imports is a module that nothing needs and that lies outside
+    the bundle: 2 % of what a command takes to start.
+    """
+    tree, flags, kept = ast.parse(text, source), 0, []
+    for statement in tree.body:
+        if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+            for item in statement.names:
+                flags |= getattr(__future__, item.name).compiler_flag
+        else:
+            kept.append(statement)
+    tree.body = kept
+    code: CodeType = compile(tree, source, "exec", flags, dont_inherit=True)
+    return code

@@ -6,8 +6,6 @@ Python writes, where who can write the one can write the others. It counts while
 was, by the same signs as a ``.pyc`` file. Without one that counts, modules are imported as ever.
 """
 
-from __future__ import annotations
-
 import gc
 import marshal
 import os
@@ -64,7 +62,7 @@ _missing: list[str] = []  # bundles that were asked for
 _alone = False  # whether this process is ``coop``, which has one thread
 
 
-def entry() -> NoReturn:
+def entry() -> "NoReturn":
     """Be the program: run the command line, and end without the 2 ms of taking the interpreter apart.
 
     Nothing here lives long enough for the collector, which would also copy, in each child,
@@ -123,7 +121,7 @@ def load_more(name: str) -> None:
         load(name)
 
 
-def _read(name: str) -> tuple[Part, ...] | None:
+def _read(name: str) -> "tuple[Part, ...] | None":
     try:
         descriptor = os.open(path(name), os.O_RDONLY | os.O_CLOEXEC)
     except (OSError, NotImplementedError):
@@ -153,7 +151,7 @@ def header(data: bytes | memoryview) -> bytes:
     return source_hash(_VERSION, data)
 
 
-def _execute(name: str, source: str, code: CodeType) -> bool:
+def _execute(name: str, source: str, code: "CodeType") -> bool:
     """Make a module as the import system does; tell whether that succeeded."""
     is_package = source.endswith(_INIT)
     parent, _, last = name.rpartition(".")
