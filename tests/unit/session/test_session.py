@@ -441,7 +441,7 @@ def test_importing_costs_little(project: Path) -> None:
         timeout=60,
         check=True,
     )
-    assert done.stdout.splitlines() == ["['__future__', 'coopfile']", "[]"]
+    assert done.stdout.splitlines() == ["['coopfile']", "[]"]
 
 
 class OnEngine(HostBackend):
