@@ -26,9 +26,9 @@ for name, module in modules.items():
     spec = module.__spec__
     print(name, module.__name__, module.__file__, module.__package__, getattr(module, "__path__", None))
     print(spec.name, spec.origin, spec.cached, spec.has_location, spec.submodule_search_locations)
-    print(spec.parent, type(spec.loader), type(module.__loader__), module.__doc__)
+    print(spec.parent, type(spec.loader), type(module.__loader__))
     print(getattr(sys.modules[module.__package__], name.rpartition(".")[2], None) is module)
-    print(sorted(set(vars(module)) - {"__cached__", "annotations"}))
+    print(sorted(set(vars(module)) - {"__cached__", "__annotations__", "annotations"}))
 """
 
 FIRST = {"image": "run", "proxy": "run", "attached": "exec"}  # what is loaded before
@@ -89,15 +89,6 @@ def test_order(library: Path, name: str) -> None:
     assert done.returncode == 0, done.stderr
     found = re.findall(r"^import time:.*\| +(coopfile\S*)$", done.stderr, re.MULTILINE)
     assert sorted(found) == ["coopfile", "coopfile.startup"]
-
-
-def test_what_only_the_compiler_needs(library: Path) -> None:
-    """A bundle keeps what `from __future__ import` asks for, and loads no module for it."""
-    write(library)
-    text = "import sys; from coopfile import startup; assert startup.load('run'); "
-    text += "from coopfile.native import tree; print('__future__' in sys.modules, tree.build.__annotations__)"
-    absent, annotations = output(library, text).split(" ", 1)
-    assert absent == "False" and "'root': 'Root'" in annotations
 
 
 def test_an_edit_counts_at_once(library: Path) -> None:
