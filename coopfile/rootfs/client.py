@@ -169,9 +169,9 @@ class Client(oras.provider.Registry):  # type: ignore[misc]
 
     def _discard(self, response: requests.Response) -> None:
         """Read a short answer to its end, which keeps the connection for the next request."""
-        length = response.headers.get("Content-Length", "")
+        length = wire.content_length(response)
         with closing(response):
-            if length.isdecimal() and int(length[:9]) <= _MOST_ERROR:
+            if length is not None and length <= _MOST_ERROR:
                 try:
                     for _ in self.pieces(response):
                         pass
@@ -208,8 +208,8 @@ class Client(oras.provider.Registry):  # type: ignore[misc]
             if len(body) > most:
                 raise documents.bad(self.what, f"an answer of {self.registry} has more than {most >> 20} MiB")
             patience.check(self.what)
-        length = response.headers.get("Content-Length", "")
-        if length.isdecimal() and len(body) < int(length):
+        length = wire.content_length(response)
+        if length is not None and len(body) < length:
             peer = self._peer(response.url)
             raise PassingError(f"the connection to {peer} broke", "try again later", self.limits.tries)
         return bytes(body)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _CHUNK = 1 << 20
+_MOST_DIGITS = 18  # of a length; of thousands int() makes a ValueError
 _AUTHORITIES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 
 
@@ -224,6 +225,12 @@ def pieces(response: requests.Response, limits: Limits, lines: Lines, peer: str)
                 raise PassingError(f"{peer} sends less than {limits.slow_bytes} bytes in {limits.slow:g} s",
                                    "try again later, or from another network", limits.tries)  # fmt: skip
             since, arrived = now, 0
+
+
+def content_length(response: requests.Response) -> int | None:
+    """Return how long an answer says that its body is; None if it says nothing that can be meant."""
+    text: str = response.headers.get("Content-Length", "")
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 def failure(error: BaseException, peer: str, limits: Limits, lines: Lines) -> CoopError:
