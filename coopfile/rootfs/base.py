@@ -111,7 +111,8 @@ def build(
 
 
 def _inputs(plan: Plan) -> tuple[Any, ...]:
-    return (to_data(plan.base), to_data(plan.packages), to_data(plan.setup), plan.agent.install)
+    allowed = tuple(map(str, plan.network.allow)) if plan.setup.network == "proxy" else ()
+    return (to_data(plan.base), to_data(plan.packages), to_data(plan.setup), plan.agent.install, allowed)
 
 
 def _stamp(path: str) -> tuple[int, int] | None:
@@ -188,6 +189,7 @@ def _missing(kind: str, keys: list[str], root: Root | None) -> CoopError:
     elif keys == list(root.stages):
         what = "a part of the root file system is no longer there"
     else:
-        changed = "base.image has changed" if kind == "image" else f"{kind} has changed, or setup.network,"
+        others = "has changed, or setup.network or what it leads to,"
+        changed = "base.image has changed" if kind == "image" else f"{kind} {others}"
         what = f"{changed} since the root file system was built"
     return CoopError(what, "coop init builds it")

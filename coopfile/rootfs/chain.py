@@ -58,6 +58,9 @@ def chain(plan: Plan, root: Root | None, own: Mapping[str, str] | None = None) -
     first = image_key(image)
     generations = dict(root.generations) if root is not None and root.stages[:1] == (first,) else {}
     generations.update(own or {})
+    # A list of hosts counts as the network does, and only where a build has it.
+    proxied = plan.setup.network == "proxy"
+    allowed = {"allow": sorted(map(str, plan.network.allow))} if proxied else {}
     links = [Link(first, IMAGE, None, "")]
     for stage in stages(plan, caching=True):
         parent, generation = links[-1].key, generations.get(stage.key, "")
@@ -67,6 +70,7 @@ def chain(plan: Plan, root: Root | None, own: Mapping[str, str] | None = None) -
             "commands": list(stage.commands),
             "network": plan.setup.network,
             "generation": generation,
+            **allowed,
         }
         made = key(stage.key, parent, inputs)
         links.append(Link(made, stage.key, parent, generation, stage.commands, stage.cache))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from coopfile.errors import CoopError
-from coopfile.language.items import ImageReference
+from coopfile.language.items import HostPattern, ImageReference
 from coopfile.plan.model import Base as BaseTable
 from coopfile.plan.model import Plan
 from coopfile.rootfs import base
@@ -149,6 +149,27 @@ def test_the_network_makes_another_stage() -> None:
     without, with_one = (chain(with_leaf(IMAGED, "setup.network", mode), None) for mode in ("none", "host"))
     assert without[0] == with_one[0]
     assert not {link.key for link in without[1:]} & {link.key for link in with_one[1:]}
+
+
+def test_what_a_proxy_lets_a_build_reach_makes_another_stage(
+    store: Store, found: Callable[[Plan], Base]
+) -> None:
+    """A command that was let to other hosts made another layer; without a proxy the list does not count."""
+    proxied = with_leaf(IMAGED, "setup.network", "proxy")
+    none, some, same = (
+        with_leaf(proxied, "network.allow", tuple(map(HostPattern, hosts)))
+        for hosts in ((), ("b.example", "a.example"), ("a.example", "b.example"))
+    )
+    assert chain(none, None)[0] == chain(some, None)[0] and chain(some, None) == chain(same, None)
+    assert not {link.key for link in chain(none, None)[1:]} & {link.key for link in chain(some, None)[1:]}
+    links = chain(none, None)
+    build(store, links)
+    store.use("/project", tuple(link.key for link in links))
+    found(none)
+    with pytest.raises(CoopError, match="has changed"):
+        found(some)
+    other = with_leaf(IMAGED, "network.allow", some.network.allow)
+    assert chain(other, None) == chain(IMAGED, None)
 
 
 def test_what_changed_is_told(store: Store, found: Callable[[Plan], Base]) -> None:
