@@ -138,7 +138,10 @@ class Builder(Record):
                 except BlockingIOError:
                     self.progress.note(f"another coop installs with {link.cache} here; waiting for it")
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
-                yield Downloads(place, f"{CACHES}/{link.cache}", bool(os.listdir(place)))
+                # Who was waited for may have built it, and its downloads make no other of it.
+                missing = self.store.stage(link.key) is None
+                inside = f"{CACHES}/{link.cache}"
+                yield Downloads(place, inside, bool(os.listdir(place))) if missing else None
             finally:
                 os.close(descriptor)
 

@@ -34,14 +34,15 @@ esac
 TOOL = '[packages]\napk = ["tool"]\n'
 
 
-def with_apk(version: str) -> MadeImage:
-    """Return an image of busybox and a package manager of the tests' own."""
+def with_apk(version: str, before: bytes = b"") -> MadeImage:
+    """Return an image of busybox and a package manager of the tests' own; ``before`` is run first by it."""
+    apk = APK.replace(b"\n", b"\n" + before + b"\n", 1)
     image = made(version)
     raw = io.BytesIO(image.tar)
     with tarfile.open(fileobj=raw, mode="a") as tar:
         member = tarfile.TarInfo("bin/apk")
-        member.size, member.mode = len(APK), 0o755
-        tar.addfile(member, io.BytesIO(APK))
+        member.size, member.mode = len(apk), 0o755
+        tar.addfile(member, io.BytesIO(apk))
     image.hold(raw.getvalue())
     return image
 
