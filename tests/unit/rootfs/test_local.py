@@ -430,6 +430,32 @@ def test_a_locked_manifest_has_to_be_what_its_name_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("transport", ["oci", "docker-archive"])
+def test_an_interrupt_ends_a_copy(tmp_path: Path, transport: str) -> None:
+    """Control-C does not wait until layers of many gigabytes are copied, and leaves nothing of them."""
+    made = MadeImage()
+    large = os.urandom(1 << 20) * 8
+    made.hold(large, large)
+    place = (
+        layout(tmp_path, index(made.entry(None)), made)
+        if transport == "oci"
+        else archive(tmp_path / "image.tar", saved(made))
+    )
+    blobs = tmp_path / "blobs"
+    blobs.mkdir()
+    source = open_local(transport, str(place))
+    told: list[int] = []
+
+    def interrupt(_: Descriptor, count: int) -> None:
+        told.append(count)
+        if len(told) == 1:
+            source.close()
+
+    with pytest.raises(CoopError, match="stopped"):
+        fetch_all(source, source.image(AMD64).layers, str(blobs), interrupt)
+    assert len(told) == 1 and list(blobs.iterdir()) == []
+
+
+@pytest.mark.parametrize("transport", ["oci", "docker-archive"])
 def test_the_config_is_had_as_it_is(tmp_path: Path, transport: str) -> None:
     """Byte for byte, so that an engine calls the image by the same id."""
     made = MadeImage()
