@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pexpect
 import pytest
 
 from tests.imaged import BUSYBOX, made
-from tests.sandboxes import DEADLINE, Project, descendants, wait_gone
+from tests.sandboxes import DEADLINE, Project, descendants, wait_gone, wait_until
 from tests.unit.rootfs.fakeregistry import FakeRegistry
 from tests.unit.rootfs.images import MadeImage
 
@@ -225,6 +226,28 @@ def test_an_upgrade_that_fails_keeps_the_lock(built: Built, registry: FakeRegist
     registry.add(with_apk("two\n"), "1")
     assert built.project.coop("rebuild", "--upgrade").status == 125
     assert built.lock == before and built.project.output("cat /etc/version") == "one"
+
+
+def test_a_lock_that_is_renewed_during_a_build(built: Built, registry: FakeRegistry) -> None:
+    """A build that began with the lock of before does not bring it back."""
+    registry.add(with_apk("one", b"test $1 = info || touch /run/coop/apk/begun; busybox sleep 2"), "1")
+    built.write(TOOL)
+    project = built.project
+    building = subprocess.Popen(
+        [*project.actor.prefix, *project.actor.coop, "init", "-C", str(project.directory)],
+        env=project.environment,
+        stderr=subprocess.PIPE,
+    )
+    caches = project.home / ".local/share/coop/rootfs/caches"
+    assert wait_until(lambda: bool(list(caches.glob("*/apk/begun"))))
+    before = built.lock
+    registry.add(with_apk("two"), "1")
+    assert project.coop("lock", "--upgrade").status == 0
+    upgraded = built.lock
+    _, err = building.communicate(timeout=60)
+    assert building.returncode == 125 and b"Coopfile.lock was changed" in err, err
+    assert built.lock == upgraded != before
+    assert project.coop("init").status == 0 and project.output("cat /etc/version") == "two"
 
 
 def test_other_versions_than_the_locks(built: Built) -> None:
