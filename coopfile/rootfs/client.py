@@ -16,6 +16,7 @@ from urllib.parse import urljoin
 import oras.container
 import oras.provider
 import requests
+import urllib3.exceptions
 
 from coopfile.errors import CoopError
 from coopfile.rootfs import documents, wire
@@ -60,6 +61,8 @@ class Client(oras.provider.Registry):  # type: ignore[misc]
         self.lines = Lines()
         # Not for reading the proxies alone: ~/.netrc would add passwords of its own.
         self.session.trust_env = False
+        # requests would look into every redirect, also of those that it is not to follow.
+        self.session.get_redirect_target = lambda _: None
         self.session.headers.update({"User-Agent": "coop", "Accept-Encoding": "identity"})
         for scheme in ("http://", "https://"):
             self.session.mount(scheme, wire.Adapter(self.lines))
@@ -166,6 +169,8 @@ class Client(oras.provider.Registry):  # type: ignore[misc]
             raise CoopError(f"the proxy in the environment cannot be used: {error}", None) from None
         except (requests.exceptions.RequestException, OSError) as error:
             raise wire.failure(error, self._peer(url), self.limits, self.lines) from None
+        except (ValueError, urllib3.exceptions.HTTPError):  # a host that cannot be looked up, for one
+            raise wire.unusable() from None
 
     def _discard(self, response: requests.Response) -> None:
         """Read a short answer to its end, which keeps the connection for the next request."""
@@ -179,7 +184,10 @@ class Client(oras.provider.Registry):  # type: ignore[misc]
                     pass
 
     def _target(self, at: str, location: str) -> str:
-        target = urljoin(at, location)
+        try:
+            target = urljoin(at, location.encode("latin-1").decode())  # headers are read as Latin-1
+        except ValueError:
+            raise wire.unusable() from None
         if wire.origin(target)[0] != "https" and not (self.prefix == "http" and self._may_be_plain(target)):
             raise CoopError(
                 f"{self.registry} redirects to an address without TLS ({wire.origin(target)[1]})",

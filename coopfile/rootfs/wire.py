@@ -312,8 +312,13 @@ def origin(url: str) -> tuple[str, str, int]:
     # A backslash is where parsers of addresses disagree about the host.
     odd = "\\" in url or any(char < " " or char == "\x7f" for char in url)
     if odd or parts.scheme not in ("http", "https") or not parts.host or parts.auth:
-        raise CoopError("a registry points to an address that cannot be used", None)
+        raise unusable()
     return parts.scheme, parts.host.lower(), parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def unusable() -> CoopError:
+    """Return the error for what is no address, or none that anybody could connect to."""
+    return CoopError("a registry points to an address that cannot be used", None)
 
 
 @functools.cache
