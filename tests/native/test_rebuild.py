@@ -278,6 +278,21 @@ def test_packages_come_and_go(built: Built) -> None:
     assert built.project.coop("init").status == 0 and "packages" not in built.lock
 
 
+def test_where_nothing_more_can_be_started(built: Built) -> None:
+    """A user who has as many processes as may be is told so, wherever the build comes to it."""
+    project = built.project
+    if project.actor.uid == 0:
+        pytest.skip("the kernel never holds root to this limit")
+    built.write('setup.run = ["true"]\n')
+    building = project.home / ".local/share/coop/rootfs/building"
+    for most in (1, 2, 3, 4, 5, 6, 7, 8):
+        argv = ("prlimit", f"--nproc={most}", *project.actor.coop, "init", "-C", str(project.directory))
+        result = project.actor.run(*argv, environment=project.environment)
+        assert result.status == 0 or (result.status == 125 and "too many processes" in result.err), result
+        assert most > 1 or result.status == 125
+        assert not building.exists() or not list(building.iterdir())
+
+
 def test_frozen(built: Built, registry: FakeRegistry) -> None:
     """--frozen neither writes a lock nor takes one of another image."""
     nothing = built.project.coop("init", "--frozen", "-C", str(built.project.mkdir("nothing")))
