@@ -148,7 +148,7 @@ def _search(
     from contextlib import ExitStack
 
     from coopfile.rootfs import committed
-    from coopfile.rootfs.chain import chain
+    from coopfile.rootfs.chain import chain, is_given
     from coopfile.rootfs.store import Store
 
     store = Store(directory)
@@ -167,6 +167,12 @@ def _search(
         image = store.stage(keys[0])
         if image is None:
             raise _missing(links[0].kind, keys, root)
+        assert plan.base.image is not None
+        if not is_given(plan.base.image, image, root):
+            raise CoopError(
+                f"what the lock says of {plan.base.image.replace(digest=None)} has come from elsewhere",
+                "coop init asks whether it is there, too",
+            )
         known = committed.read(directory, project, plan.access)
         top = known.get(keys[-1])
         if top is not None:

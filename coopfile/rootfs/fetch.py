@@ -10,6 +10,7 @@ from coopfile.find import home_directory
 from coopfile.language.items import LocalImage
 from coopfile.plan.bind import expand
 from coopfile.rootfs import platforms
+from coopfile.rootfs.model import source_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def fetch(
             shutil.rmtree(blobs, ignore_errors=True)
     return {
         "image": str(image),
+        "source": source_name(image),
         "manifest": found.manifest.digest,
         "environment": [list(item) for item in found.config.environment],
         "user": found.config.user,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from coopfile.errors import CoopError
-from coopfile.language.items import HostPattern, ImageReference
+from coopfile.language.items import HostPattern, ImageReference, LocalImage
 from coopfile.plan.model import Base as BaseTable
 from coopfile.plan.model import Plan
 from coopfile.rootfs import base
@@ -22,6 +22,7 @@ from tests.unit.plan.samples import PLAN, with_leaf
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 IMAGE = ImageReference("docker.io", "library/debian", "12", DIGEST)
+SOURCE = "docker.io/library/debian"
 IMAGED = PLAN.replace(base=BaseTable(IMAGE))
 CHANGES: dict[str, object] = {
     "packages.apt": ("other",),
@@ -55,7 +56,7 @@ def found(store: Store) -> Iterator[Callable[[Plan], Base]]:
 def build(store: Store, links: tuple[Link, ...]) -> None:
     """Build empty stages."""
     for link in links:
-        about = {"environment": [["A", "b"]]} if link.kind == "image" else {}
+        about = {"environment": [["A", "b"]], "source": SOURCE} if link.kind == "image" else {}
 
         def make(_: str, about: Mapping[str, Any] = about) -> Mapping[str, Any]:
             return about
@@ -107,6 +108,29 @@ def test_found_again(store: Store, found: Callable[[Plan], Base]) -> None:
     assert first.environment == (("A", "b"),) and len(first.held) == len(links)
     assert found(IMAGED).replace(held=()) == first.replace(held=())
     assert store.collect().stages == (), "what was found is held"
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        IMAGE.replace(repository="library/other"),
+        IMAGE.replace(registry="registry.example"),
+        LocalImage("oci", "/image", None, DIGEST),
+        LocalImage("oci", "image", None, DIGEST),
+    ],
+)
+def test_an_image_from_elsewhere(
+    store: Store, found: Callable[[Plan], Base], image: ImageReference | LocalImage
+) -> None:
+    """What a lock says is no reason to give a project what came from a place that it does not name."""
+    links = chain(IMAGED, None)
+    build(store, links)
+    with pytest.raises(CoopError, match="from elsewhere") as caught:
+        found(with_leaf(IMAGED, "base.image", image))
+    assert "coop init" in str(caught.value.remedy)
+    assert found(with_leaf(IMAGED, "base.image", IMAGE.replace(tag="other"))).layers
+    store.use("/project", tuple(link.key for link in links))
+    assert found(with_leaf(IMAGED, "base.image", image)).layers
 
 
 @pytest.mark.parametrize("times", [0, 1])
