@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # After a command's time the session asks it to end, waits two seconds, and kills it; the kernel may
 # take a while for that. Later than this the session itself is not well.
 LATE = 30.0
+LONGEST = 86400.0  # seconds that are waited at once: poll(2) takes no more than 24 days
 _CHUNK = 1 << 16  # bytes at once: what a pipe holds
 _STREAMS = ("stdout", "stderr")
 
@@ -199,7 +200,7 @@ def attend(running: Running, streams: Streams, timeout: float | None) -> Ended:
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             raise silent(timeout or 0.0)
-        for descriptor, _ in poll.poll(None if left is None else left * 1000):
+        for descriptor, _ in poll.poll(None if left is None else min(left, LONGEST) * 1000):
             if descriptor == end:
                 over = True
             elif streams.feed(descriptor) if descriptor == streams.sink else streams.take(descriptor):
@@ -225,6 +226,12 @@ def _descriptor(given: object, name: str, kinds: str) -> int:
         number = -1  # no file, one in memory, or a closed one
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise CoopError(f"{name} is {_article(given)}, which has no descriptor", f"it may be {kinds}")
+    try:
+        os.fstat(number)
+    except (OSError, OverflowError):
+        raise CoopError(
+            f"{name} is the descriptor {number}, which is not open", f"it may be {kinds}"
+        ) from None
     return number
 
 

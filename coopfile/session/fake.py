@@ -17,6 +17,7 @@ import time
 from coopfile.plan import canonical
 from coopfile.record import Record
 from coopfile.session.backend import Open
+from coopfile.session.capture import LONGEST
 from coopfile.session.model import TIMED_OUT, Ended, PlanDiffers, SessionError, SessionGone, Usage
 from coopfile.session.result import shown
 
@@ -323,9 +324,12 @@ class _Running:
         poll.register(self._its, select.POLLIN)
         if stream is not None:
             poll.register(*stream)
-        left = None if self._deadline is None else max(self._deadline - time.monotonic(), 0) * 1000
-        ready = dict(poll.poll(left))
-        if self._its.fileno() in ready:
-            raise _Stopped
-        if not ready:
-            raise _Late
+        while True:
+            left = None if self._deadline is None else max(self._deadline - time.monotonic(), 0)
+            ready = dict(poll.poll(None if left is None else min(left, LONGEST) * 1000))
+            if self._its.fileno() in ready:
+                raise _Stopped
+            if ready:
+                return
+            if left is not None and left <= LONGEST:
+                raise _Late

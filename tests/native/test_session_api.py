@@ -112,6 +112,33 @@ with coopfile.Session(plan) as session:
     assert "on" in result.out
 
 
+def test_texts_and_numbers_of_other_classes(program: Program) -> None:
+    """What is a str or a number is taken for one, as by subprocess: of an enum, or of a library."""
+    result = program("""
+import decimal, enum
+
+class Text(str): pass
+class Tool(str, enum.Enum):
+    ECHO = "echo"
+
+with coopfile.Session(plan, name=Text("work"), ttl=decimal.Decimal(60)) as session:
+    print(session.exec([Tool.ECHO, Text("said")], timeout=decimal.Decimal(5)).text)
+    print(session.shell(Text("echo $A; pwd"), environment={Text("A"): "b"}, directory=Text("/tmp")).text)
+    print(session.destroy(forget=True))
+""")
+    assert result.out.split() == ["said", "b", "/tmp", "()"]
+
+
+def test_a_timeout_of_centuries(program: Program) -> None:
+    """It does not end the session, and so what others run there."""
+    result = program("""
+with coopfile.Session(plan) as session:
+    print(session.exec(["echo", "one"], timeout=1e300).text)
+    print(asyncio.run(session.exec_async(["echo", "two"], timeout=1e10)).text)
+""")
+    assert result.out.split() == ["one", "two"]
+
+
 def test_facts_of_a_command(program: Program) -> None:
     """Signal, time and memory are what they were."""
     result = program("""

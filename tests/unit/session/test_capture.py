@@ -140,6 +140,8 @@ def test_streams_as_subprocess_has_them(session: coopfile.Session) -> None:
         ({"stdout": io.BytesIO()}, "stdout is a BytesIO"),
         ({"stderr": b"x"}, "stderr is a bytes"),
         ({"stdout": subprocess.STDOUT}, "stdout is an int"),
+        ({"stdin": 999999}, "stdin is the descriptor 999999, which is not open"),
+        ({"stderr": 10**20}, "which is not open"),
     ],
 )
 def test_streams_that_are_none(session: coopfile.Session, streams: dict[str, Any], said: str) -> None:
@@ -212,6 +214,12 @@ def test_timeouts(session: coopfile.Session) -> None:
     for wrong in (0, -1, math.nan):
         with pytest.raises(CoopError, match="timeout is"):
             session.exec(["true"], timeout=wrong)
+
+
+@pytest.mark.parametrize("timeout", [30 * 86400, 1e12, 1e300, 10**400])
+def test_a_timeout_of_months(session: coopfile.Session, timeout: float) -> None:
+    """What is more than poll(2), or Python, takes for a time is one all the same, or none in 30 years."""
+    assert session.exec(["echo", "x"], timeout=timeout).text == "x\n"
 
 
 def test_many_at_once(session: coopfile.Session) -> None:

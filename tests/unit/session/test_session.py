@@ -371,6 +371,7 @@ def test_commands_that_are_none(
         ({"name": "python-12-0123abcd"}, "sessions without one get"),
         ({"ttl": 0}, "ttl is 0"),
         ({"ttl": float("inf")}, "ttl is inf"),
+        ({"ttl": 1e10}, "ttl is 1"),  # of which PID 1 could not wait for the end
     ],
 )
 def test_sessions_that_cannot_be(plan: coopfile.Plan, options: Any, said: str) -> None:
