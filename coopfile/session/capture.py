@@ -14,6 +14,7 @@ import termios
 import time
 
 from coopfile.errors import CoopError
+from coopfile.session import forking
 from coopfile.session.model import SessionError
 
 TYPE_CHECKING = False
@@ -84,6 +85,7 @@ class Streams:
         """What can be read, until it ends: 0 for standard output, 1 for standard error."""
         self._theirs: list[int] = []
         self._left = memoryview(b"")
+        forking.track(self)
         try:
             first = self._input(stdin)
             second = self._target(stdout, 0)
@@ -151,6 +153,10 @@ class Streams:
         self.begun()
         for descriptor in self.open:
             self.shut(descriptor)
+
+    def forked(self) -> None:
+        """Let a child have none of these pipes: a command's input ends when nobody can write to it."""
+        forking.let_go((*self._theirs, *self.open))
 
     def _input(self, stdin: Input) -> int:
         if stdin is None or (isinstance(stdin, int) and stdin == subprocess.DEVNULL):

@@ -64,6 +64,12 @@ class NativeRunning:
             pass
         self._connection.close()
 
+    def forked(self) -> None:
+        """Let go of it in a child that the program has forked: it ends with the program, not with that."""
+        from coopfile.session import forking
+
+        forking.let_go((self._connection.fileno(),))
+
 
 def begin(
     directory: str,

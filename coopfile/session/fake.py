@@ -16,6 +16,7 @@ import time
 
 from coopfile.plan import canonical
 from coopfile.record import Record
+from coopfile.session import forking
 from coopfile.session.backend import Open
 from coopfile.session.capture import LONGEST
 from coopfile.session.model import TIMED_OUT, Ended, PlanDiffers, SessionError, SessionGone, Usage
@@ -260,6 +261,9 @@ class _Running:
         self._stop(self._live.gone())
         self._thread.join()
         self._ours.close()
+
+    def forked(self) -> None:
+        forking.let_go((self._ours.fileno(), self._its.fileno()))
 
     def _stop(self, how: Ended | BaseException) -> None:
         self._how = self._how or how

@@ -7,6 +7,7 @@ import threading
 
 from coopfile.audit import about
 from coopfile.errors import CoopError
+from coopfile.session import forking
 from coopfile.session.model import SessionError, SessionGone
 
 TYPE_CHECKING = False
@@ -86,6 +87,7 @@ class Hold:
             if error.begun:
                 raise
             return None
+        forking.track(running)
         streams.begun()
         if self._spec.plan.session.commit == "auto":
             self._backend.note(self._spec, command.argv)

@@ -139,6 +139,23 @@ with coopfile.Session(plan) as session:
     assert result.out.split() == ["one", "two"]
 
 
+def test_a_child_that_leaves_a_command(program: Program) -> None:
+    """A child that is forked while a command runs, and leaves the call by its own end, does not end it."""
+    result = program("""
+def fork(number, frame):
+    if os.fork() == 0:
+        sys.exit(3)
+
+signal.signal(signal.SIGALRM, fork)
+with coopfile.Session(plan) as session:
+    session.exec(["true"])
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    print(session.shell("sleep 1; echo done").text)
+    print(os.waitstatus_to_exitcode(os.wait()[1]))
+""")
+    assert result.out.split() == ["done", "3"]
+
+
 def test_facts_of_a_command(program: Program) -> None:
     """Signal, time and memory are what they were."""
     result = program("""
