@@ -232,6 +232,27 @@ with coopfile.Session(plan) as session:
     assert result.out == "True\nTrue\n"
 
 
+def test_many_sessions_leave_nothing(project: Project, program: Program) -> None:
+    """A program that starts and ends sessions all day keeps no descriptor of any."""
+    result = program("""
+def use():
+    with coopfile.Session(plan) as session:
+        session.exec(["true"])
+    named = coopfile.Session(plan, name="dev")
+    named.exec(["true"])
+    named.destroy(forget=True)
+    named.close()
+
+use()
+before = os.listdir("/proc/self/fd")
+for _ in range(3):
+    use()
+print(len(os.listdir("/proc/self/fd")) - len(before))
+""")
+    assert result.out == "0\n"
+    assert sessions(project) == []
+
+
 def test_a_call_that_is_left_kills_its_command(program: Program) -> None:
     """By Ctrl-C, by an exception of a signal's handler, by cancelling a task."""
     result = program("""
