@@ -63,12 +63,14 @@ class Hold:
                     text = f"the session {self._spec.name} is closed"
                     raise SessionError(text, "make another Session", session=self._spec.name)
                 self._spec = self._spec.replace(environment=dict(os.environ))
+                used, self._used = self._used, True  # also if this is interrupted
                 try:
                     opened = self._backend.open(self._spec)
                 except CoopError:  # it may run, under another plan
+                    self._used = used
                     self._secrets = self._of_its_starter()
                     raise
-                self._fresh, self._used = opened.fresh, self._used or opened.fresh
+                self._fresh, self._used = opened.fresh, used or opened.fresh
                 # Asked now: a command may end the session.
                 self._secrets = {} if opened.fresh else self._of_its_starter()
                 self.live, self.weakenings = opened.live, opened.weakenings
@@ -146,14 +148,17 @@ class Hold:
         with self._lock:
             self._closed = True
             ours = self._spec.leased and self._used and (self._fresh or self._anonymous)
-            self._used = False
             try:
                 if ours:
                     self._backend.stop(self._spec)
                     if self._anonymous:
                         self._backend.remove(self._spec)
+            except CoopError:
+                self._used = False
+                raise
             finally:
                 self.drop(self.live)
+            self._used = False  # not when it is interrupted: then there is still something to remove
 
     def end_quietly(self) -> None:
         """Close when nobody is there to be told; what is leased ends all the same when the process does."""

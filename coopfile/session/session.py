@@ -271,8 +271,12 @@ class Session(Closing):
 
         One that ends with the program ends now, if it was started here. Raises CoopError.
         """
-        self._finalizer.detach()
-        self._hold.close()
+        try:
+            self._hold.close()
+        except CoopError:
+            self._finalizer.detach()
+            raise
+        self._finalizer.detach()  # not when it is interrupted: then that is left to it
 
     def __repr__(self) -> str:
         return f"<Session {self.name} of {self._spec.project.root}>"
