@@ -147,6 +147,17 @@ def test_an_argv_holds_the_plan_and_no_value_of_the_host(
     assert coopfile.wrap(["true"], plan, timeout=0.0001)[-3] == "1ms"
 
 
+def test_times_of_an_argv(project: Path) -> None:
+    """Infinity is no limit, as for a session; what ``--timeout`` would not take is refused at once."""
+    plan = coopfile.compile()
+    assert coopfile.wrap(["true"], plan, timeout=168 * 3600)[-3] == "604800000ms"
+    assert "--timeout" not in coopfile.wrap(["true"], plan, timeout=float("inf"))
+    for wrong in (0, -1, float("nan"), 1e9):
+        with pytest.raises(CoopError, match="timeout is") as caught:
+            coopfile.wrap(["true"], plan, timeout=wrong)
+        assert caught.value.remedy
+
+
 def run(argv: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
     """Run an argv from elsewhere."""
     return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, **how)
