@@ -96,7 +96,8 @@ def _toml(value: object) -> str:
     if isinstance(value, str):
         import json
 
-        return json.dumps(value)
+        # As it is: JSON's escapes are TOML's but for characters beyond U+FFFF, which it makes two of.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, dict):

@@ -58,6 +58,14 @@ def test_a_plan_by_path(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         coopfile.compile(project / "none.toml")
 
 
+@pytest.mark.parametrize("text", ["\U0001f600 \U00020bb7", "é\u2028", "\"'\\\n\t"])
+def test_overrides_are_texts_of_every_character(project: Path, text: str) -> None:
+    """What TOML writes in another way than JSON, as beyond U+FFFF, arrives as it is."""
+    plan = coopfile.compile(overrides={"env.A": text, "env": {"B": text}, "setup.run": [text.strip()]})
+    assert {variable.name: variable.value for variable in plan.env} == {"A": text, "B": text}
+    assert plan.setup.run == (text.strip(),)
+
+
 def test_overrides_are_values_of_each_type(project: Path) -> None:
     """Texts, numbers, booleans, lists and tables, hostile characters included."""
     hostile = 'a"b\\c\n#\té\u2028 = ]'
