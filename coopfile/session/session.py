@@ -165,11 +165,12 @@ class Session(Closing):
         plan, and CoopError for what else goes wrong; a status that is not 0 is no error.
         """
         command = self._command(argv, timeout, environment, directory)
-        entry = self._entry(command)
         streams = self._streams(stdin, stdout, stderr, output)
+        entry: Entry | None = None
         running: Running | None = None
         began = time.time()
         try:
+            entry = self._entry(command)
             running = self._begin(command, streams)
             ended = capture.attend(running, streams, command.timeout)
             self._written(entry, ended)
@@ -183,6 +184,8 @@ class Session(Closing):
         finally:
             if running is not None:
                 running.close()
+            if entry is not None:
+                entry.close()
             streams.close()
 
     def shell(self, text: str, **options: Unpack[ExecOptions]) -> Result:
@@ -208,11 +211,12 @@ class Session(Closing):
         from coopfile.session import aio
 
         command = self._command(argv, timeout, environment, directory)
-        entry = self._entry(command)
         streams = self._streams(stdin, stdout, stderr, output)
+        entry: Entry | None = None
         running: Running | None = None
         began = time.time()
         try:
+            entry = self._entry(command)
             running = await self._begin_async(command, streams)
             ended = await aio.attend(running, streams, command.timeout)
             self._written(entry, ended)
@@ -226,6 +230,8 @@ class Session(Closing):
         finally:
             if running is not None:
                 running.close()
+            if entry is not None:
+                entry.close()
             streams.close()
 
     async def shell_async(self, text: str, **options: Unpack[ExecOptions]) -> Result:

@@ -233,11 +233,15 @@ with coopfile.Session(plan) as session:
 
 
 def test_many_sessions_leave_nothing(project: Project, program: Program) -> None:
-    """A program that starts and ends sessions all day keeps no descriptor of any."""
+    """A program that uses sessions all day, and wrongly at times, keeps no descriptor of any."""
     result = program("""
 def use():
     with coopfile.Session(plan) as session:
         session.exec(["true"])
+        try:
+            session.exec(["true"], stdin="a text")
+        except coopfile.CoopError:
+            pass
     named = coopfile.Session(plan, name="dev")
     named.exec(["true"])
     named.destroy(forget=True)
