@@ -82,7 +82,9 @@ def entry() -> NoReturn:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except OSError:
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            _say(f"coop: error: the output cannot be written: {error.strerror}\n")
         status = status or 125
     if _missing and status == 0 and not sys.dont_write_bytecode and _may_write():
         from coopfile import bundle
@@ -90,6 +92,14 @@ def entry() -> NoReturn:
         for name in _missing:
             bundle.write(name)
     os._exit(status)
+
+
+def _say(text: str) -> None:
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        pass  # then nobody can be told
 
 
 def _may_write() -> bool:
