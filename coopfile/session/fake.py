@@ -16,9 +16,7 @@ import time
 
 from coopfile.plan import canonical
 from coopfile.record import Record
-from coopfile.session import forking
 from coopfile.session.backend import Open
-from coopfile.session.capture import LONGEST
 from coopfile.session.model import TIMED_OUT, Ended, PlanDiffers, SessionError, SessionGone, Usage
 from coopfile.session.result import shown
 
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from coopfile.proxy.denials import Denial
     from coopfile.session.model import Command, Running, Spec
 
+_LONGEST = 86400.0  # seconds that are waited at once: poll(2) takes no more than 24 days
 _CHUNK = 4096  # bytes that a pipe takes at once when it takes any: PIPE_BUF in pipe(7)
 
 
@@ -263,6 +262,8 @@ class _Running:
         self._ours.close()
 
     def forked(self) -> None:
+        from coopfile.session import forking  # which not every system has that tests run on
+
         forking.let_go((self._ours.fileno(), self._its.fileno()))
 
     def _stop(self, how: Ended | BaseException) -> None:
@@ -330,10 +331,10 @@ class _Running:
             poll.register(*stream)
         while True:
             left = None if self._deadline is None else max(self._deadline - time.monotonic(), 0)
-            ready = dict(poll.poll(None if left is None else min(left, LONGEST) * 1000))
+            ready = dict(poll.poll(None if left is None else min(left, _LONGEST) * 1000))
             if self._its.fileno() in ready:
                 raise _Stopped
             if ready:
                 return
-            if left is not None and left <= LONGEST:
+            if left is not None and left <= _LONGEST:
                 raise _Late
