@@ -60,6 +60,7 @@ BUNDLES = {
         "session.installs",
     ),
 }
+_INTERRUPTED = 130  # what a shell tells of Ctrl-C
 _missing: list[str] = []  # bundles that were asked for
 _alone = False  # whether this process is ``coop``, which has one thread
 
@@ -73,6 +74,14 @@ def entry() -> NoReturn:
     global _alone
     _alone = True
     gc.disable()
+    try:
+        status = _run()
+    except KeyboardInterrupt:
+        status = _INTERRUPTED
+    os._exit(status)
+
+
+def _run() -> int:
     verb = sys.argv[1] if len(sys.argv) > 1 and sys.platform == "linux" else ""
     if verb == "exec" or (verb == "run" and "--session" not in sys.argv):
         load(verb)
@@ -91,7 +100,7 @@ def entry() -> NoReturn:
 
         for name in _missing:
             bundle.write(name)
-    os._exit(status)
+    return status
 
 
 def _say(text: str) -> None:
