@@ -90,11 +90,11 @@ def _run() -> int:
     status = main()
     try:
         sys.stdout.flush()
-        sys.stderr.flush()
     except OSError as error:
         if not isinstance(error, BrokenPipeError):
-            _say(f"coop: error: the output cannot be written: {error.strerror}\n")
+            tell(f"coop: error: the output cannot be written: {error.strerror}\n")
         status = status or 125
+    tell("")
     if _missing and status == 0 and not sys.dont_write_bytecode and _may_write():
         from coopfile import bundle
 
@@ -103,12 +103,16 @@ def _run() -> int:
     return status
 
 
-def _say(text: str) -> None:
+def tell(text: str) -> None:
+    """Write to standard error what a person should know.
+
+    That it cannot be, as on a full disk, changes nothing of how a command ended.
+    """
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
     except OSError:
-        pass  # then nobody can be told
+        pass
 
 
 def _may_write() -> bool:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found, unused-ignore]
 import os
 import select
-import sys
 import time
 
+from coopfile import startup
 from coopfile.find import directories
 from coopfile.native.signals import FORWARDED, block, restore
 from coopfile.plan.sessions import log_path
@@ -183,4 +183,4 @@ def _ignore(number: int, frame: object) -> None:
 def _say(text: str) -> None:
     from coopfile.cli.output import safe
 
-    sys.stderr.write(f"coop: {safe(text)}\n")
+    startup.tell(f"coop: {safe(text)}\n")

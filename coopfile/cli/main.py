@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from coopfile import startup
 from coopfile.cli.options import quick_exec, quick_run, verb_first
 from coopfile.errors import CoopError
 
@@ -34,8 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception:
         import traceback
 
-        traceback.print_exc()
-        sys.stderr.write("coop: this is a bug in coop: please report it with the lines above\n")
+        text = "coop: this is a bug in coop: please report it with the lines above\n"
+        startup.tell(f"{traceback.format_exc()}{text}")
         return 125
 
 

@@ -329,6 +329,18 @@ def test_ttl(project: Project, sessions: Sessions) -> None:
     assert listed(project)["work"]["ttl"] == 1.0, "it is started again as it was"
 
 
+def test_nobody_can_be_told(project: Project, sessions: Sessions) -> None:
+    """A status is the command's also where coop's own words cannot be written, as to a full disk."""
+    started(sessions)
+    with open("/dev/full", "wb") as full:
+        for verb in (["exec"], ["run", "--session"]):
+            for command, status in ((["no-such-program"], 127), (["sh", "-c", "exit 3"], 3), (["true"], 0)):
+                process = begin(project, *verb, "work", "--", *command, stderr=full)
+                assert process.wait(DEADLINE) == status
+        process = begin(project, "exec", "work", "--timeout", "50ms", "--", "sleep", "60", stderr=full)
+        assert process.wait(DEADLINE) == 124
+
+
 # Signals
 
 
