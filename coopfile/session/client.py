@@ -109,7 +109,11 @@ def request(
 
 
 def _asked(directory: str, session: str, asked: tuple[Any, ...], streams: Sequence[int]) -> socket:
-    connection = wire.session(directory)
+    try:
+        connection = wire.session(directory)
+    except OSError as error:
+        text = f"the session {session} cannot be asked: {error.strerror}"
+        raise SessionError(text, "close files, or raise the limit: ulimit -n", session=session) from None
     if connection is None:
         raise _unreachable(directory, session)
     try:

@@ -232,6 +232,26 @@ with coopfile.Session(plan) as session:
     assert result.out == "True\nTrue\n"
 
 
+def test_a_program_without_descriptors(program: Program) -> None:
+    """Wherever they end it is an error in words, and the session goes on with what it has."""
+    result = program("""
+import resource
+with coopfile.Session(plan) as session:
+    session.shell("touch /tmp/here")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    refused = 0
+    for most in range(3, 20):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        try:
+            session.exec(["true"])
+        except coopfile.CoopError:
+            refused += 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    print(refused > 4, session.shell("ls /tmp").text)
+""")
+    assert result.out.split() == ["True", "here"]
+
+
 def test_many_sessions_leave_nothing(project: Project, program: Program) -> None:
     """A program that uses sessions all day, and wrongly at times, keeps no descriptor of any."""
     result = program("""
