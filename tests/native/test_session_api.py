@@ -358,6 +358,39 @@ time.sleep(1000)
         program('coopfile.Session(plan, name="dev").destroy(forget=True)')
 
 
+def test_a_child_from_while_it_started(
+    project: Project, started: Callable[[str], subprocess.Popen[bytes]]
+) -> None:
+    """A child that is forked while a session starts does not keep it when the program is killed."""
+    process = started("""
+from coopfile.session import helper
+ask = helper.ask
+
+def forking(*order):
+    global child
+    ask(*order)
+    child = os.fork()
+    if not child:
+        time.sleep(1000)
+
+helper.ask = forking
+session = coopfile.Session(plan)
+session.exec(["true"])
+print(child, flush=True)
+time.sleep(1000)
+""")
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    try:
+        (place,) = sessions(project)
+        assert store.is_alive(place)
+        process.kill()
+        process.wait(DEADLINE)
+        assert wait_until(lambda: not store.is_alive(place))
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
 @pytest.mark.parametrize("end", ["", "raise SystemExit(0)", "session.close()", "manager.get('a').destroy()"])
 def test_an_ended_program_leaves_nothing(project: Project, program: Program, end: str) -> None:
     """Of its anonymous sessions not even a directory; what a key's session keeps is kept."""
