@@ -69,6 +69,8 @@ class Hold:
                 except CoopError:  # it may run, under another plan
                     self._used = used
                     self._secrets = self._of_its_starter()
+                    if self._anonymous and not used:
+                        self._forget_quietly()
                     raise
                 self._fresh, self._used = opened.fresh, used or opened.fresh
                 # Asked now: a command may end the session.
@@ -105,6 +107,13 @@ class Hold:
         One that was started here has this process's, and so will one that was not started yet.
         """
         return self._secrets
+
+    def _forget_quietly(self) -> None:
+        """Remove what is left of a start that failed: nobody will look for it under its name."""
+        try:
+            self._backend.remove(self._spec)
+        except (CoopError, OSError):
+            pass  # why it could not be started counts
 
     def _of_its_starter(self) -> Mapping[str, str] | None:
         shared = about(self._spec.plan, None)

@@ -252,6 +252,25 @@ with coopfile.Session(plan) as session:
     assert result.out.split() == ["True", "here"]
 
 
+def test_a_session_that_cannot_be_started(project: Project, program: Program) -> None:
+    """Nothing is left of it, under a name that nobody would ask for again."""
+    result = program("""
+import socket
+with socket.socket() as taken:
+    taken.bind(("127.0.0.1", 0))
+    taken.listen()
+    ports = [f"127.0.0.1:{taken.getsockname()[1]}:80"]
+    plan = coopfile.compile(overrides={"network.mode": "none", "network.publish": ports})
+    with coopfile.Session(plan) as session:
+        try:
+            session.exec(["true"])
+        except coopfile.CoopError as error:
+            print("taken" in error.message)
+""")
+    assert result.out == "True\n"
+    assert sessions(project) == []
+
+
 def test_many_sessions_leave_nothing(project: Project, program: Program) -> None:
     """A program that uses sessions all day, and wrongly at times, keeps no descriptor of any."""
     result = program("""
