@@ -58,6 +58,7 @@ BUNDLES = {
         "session.installs",
     ),
 }
+_INTERRUPTED = 130  # what a shell tells of Ctrl-C
 _missing: list[str] = []  # bundles that were asked for
 _alone = False  # whether this process is ``coop``, which has one thread
 
@@ -71,6 +72,14 @@ def entry() -> "NoReturn":
     global _alone
     _alone = True
     gc.disable()
+    try:
+        status = _run()
+    except KeyboardInterrupt:
+        status = _INTERRUPTED
+    os._exit(status)
+
+
+def _run() -> int:
     verb = sys.argv[1] if len(sys.argv) > 1 and sys.platform == "linux" else ""
     if verb == "exec" or (verb == "run" and "--session" not in sys.argv):
         load(verb)
@@ -79,15 +88,29 @@ def entry() -> "NoReturn":
     status = main()
     try:
         sys.stdout.flush()
-        sys.stderr.flush()
-    except OSError:
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            tell(f"coop: error: the output cannot be written: {error.strerror}\n")
         status = status or 125
+    tell("")
     if _missing and status == 0 and not sys.dont_write_bytecode and _may_write():
         from coopfile import bundle
 
         for name in _missing:
             bundle.write(name)
-    os._exit(status)
+    return status
+
+
+def tell(text: str) -> None:
+    """Write to standard error what a person should know.
+
+    That it cannot be, as on a full disk, changes nothing of how a command ended.
+    """
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        pass
 
 
 def _may_write() -> bool:

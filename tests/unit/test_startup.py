@@ -168,3 +168,10 @@ def test_no_place(library: Path) -> None:
         assert not bundle(library).exists()
     finally:
         cache.chmod(0o755)
+
+
+def test_an_interrupt_while_it_loads(library: Path) -> None:
+    """Ctrl-C ends the program without a word also before the command line is read."""
+    script = "def load(name): raise KeyboardInterrupt\nstartup.load, sys.argv = load, ['coop', 'exec']\n"
+    result = python(library, f"import sys\nfrom coopfile import startup\n{script}startup.entry()")
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
