@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import select
 import signal
 import statistics
@@ -98,9 +99,13 @@ def _wait(pid: int) -> bool:
 
 
 def interleaved(subjects: Sequence[Subject | Call], count: int, log: int) -> list[Timing]:
-    """Run the subjects in turn, A B C A B C …, so that a disturbance hits all of them alike."""
+    """Run each subject once a round, so that a disturbance hits all of them alike.
+
+    Every round has an order of its own: what a subject leaves behind, such as a daemon that cleans up or
+    caches that others have filled, is not always for the same one to bear.
+    """
     runs: dict[str, list[float]] = {subject.name: [] for subject in subjects}
     for _ in range(count):
-        for subject in subjects:
+        for subject in random.sample(subjects, len(subjects)):
             runs[subject.name].append(run_once(subject, log))
     return [Timing(subject, tuple(runs[subject.name])) for subject in subjects]

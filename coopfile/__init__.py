@@ -9,8 +9,6 @@
 Names are loaded when they are first used: a cached ``coop run`` needs none of them.
 """
 
-from __future__ import annotations
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from coopfile.api import compile as compile

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import sys
 import time
 
 from coopfile.errors import CoopError, UsageError
@@ -202,7 +201,9 @@ class Entry:
                 duration=round(time.monotonic() - self._began, 3),
             )
         except OSError as error:
-            sys.stderr.write(f"coop: {_unwritable(log._path, error)}: this command is not in it\n")
+            from coopfile import startup
+
+            startup.tell(f"coop: {_unwritable(log._path, error)}: this command is not in it\n")
         finally:
             self.close()
 

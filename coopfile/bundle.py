@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import marshal
 import os
-from importlib.machinery import SourceFileLoader
 
-from coopfile import startup, wholefile
+from coopfile import lean, startup, wholefile
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ def write(name: str) -> None:
         parts = marshal.dumps((startup.PACKAGE, tuple(map(_part, startup.BUNDLES[name]))))
         mode = os.stat(startup.__file__).st_mode & 0o666
         wholefile.write(place, startup.header(parts) + parts, mode, durable=False)
-    except (OSError, ImportError, NotImplementedError):
+    except (OSError, SyntaxError, NotImplementedError):
         pass  # no room, or a package that does not lie on disk as files of sources
 
 
@@ -30,7 +29,6 @@ def _part(name: str) -> Part:
     source = f"{startup.PACKAGE}/{name.replace('.', '/')}"
     source = f"{source}/__init__.py" if os.path.isdir(source) else f"{source}.py"
     status = os.stat(source)
-    code = SourceFileLoader(module, source).get_code(module)
-    if code is None:
-        raise ImportError(f"{module} has no code")
+    with open(source, "rb") as file:
+        code = lean.compiled(file.read(), source)
     return module, source, status.st_mtime_ns, status.st_size, code

@@ -45,7 +45,7 @@ def parse(text: bytes, name: str) -> Lock:
     remedy = "coop lock --upgrade writes it again"
     try:
         data = tomli.loads(text.decode())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter of arrays in arrays, from tomli itself too
         raise CoopError(f"{name} is not TOML: {error}", remedy) from None
     base = data.get("base")
     if data.get("version") != VERSION or not isinstance(base, dict):

@@ -6,8 +6,6 @@ Python writes, where who can write the one can write the others. It counts while
 was, by the same signs as a ``.pyc`` file. Without one that counts, modules are imported as ever.
 """
 
-from __future__ import annotations
-
 import gc
 import marshal
 import os
@@ -60,11 +58,12 @@ BUNDLES = {
         "session.installs",
     ),
 }
+_INTERRUPTED = 130  # what a shell tells of Ctrl-C
 _missing: list[str] = []  # bundles that were asked for
 _alone = False  # whether this process is ``coop``, which has one thread
 
 
-def entry() -> NoReturn:
+def entry() -> "NoReturn":
     """Be the program: run the command line, and end without the 2 ms of taking the interpreter apart.
 
     Nothing here lives long enough for the collector, which would also copy, in each child,
@@ -73,6 +72,14 @@ def entry() -> NoReturn:
     global _alone
     _alone = True
     gc.disable()
+    try:
+        status = _run()
+    except KeyboardInterrupt:
+        status = _INTERRUPTED
+    os._exit(status)
+
+
+def _run() -> int:
     verb = sys.argv[1] if len(sys.argv) > 1 and sys.platform == "linux" else ""
     if verb == "exec" or (verb == "run" and "--session" not in sys.argv):
         load(verb)
@@ -81,15 +88,29 @@ def entry() -> NoReturn:
     status = main()
     try:
         sys.stdout.flush()
-        sys.stderr.flush()
-    except OSError:
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            tell(f"coop: error: the output cannot be written: {error.strerror}\n")
         status = status or 125
+    tell("")
     if _missing and status == 0 and not sys.dont_write_bytecode and _may_write():
         from coopfile import bundle
 
         for name in _missing:
             bundle.write(name)
-    os._exit(status)
+    return status
+
+
+def tell(text: str) -> None:
+    """Write to standard error what a person should know.
+
+    That it cannot be, as on a full disk, changes nothing of how a command ended.
+    """
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        pass
 
 
 def _may_write() -> bool:
@@ -123,7 +144,7 @@ def load_more(name: str) -> None:
         load(name)
 
 
-def _read(name: str) -> tuple[Part, ...] | None:
+def _read(name: str) -> "tuple[Part, ...] | None":
     try:
         descriptor = os.open(path(name), os.O_RDONLY | os.O_CLOEXEC)
     except (OSError, NotImplementedError):
@@ -153,7 +174,7 @@ def header(data: bytes | memoryview) -> bytes:
     return source_hash(_VERSION, data)
 
 
-def _execute(name: str, source: str, code: CodeType) -> bool:
+def _execute(name: str, source: str, code: "CodeType") -> bool:
     """Make a module as the import system does; tell whether that succeeded."""
     is_package = source.endswith(_INIT)
     parent, _, last = name.rpartition(".")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found, unused-ignore]
 import os
 import select
-import sys
 import time
 
+from coopfile import startup
 from coopfile.find import directories
 from coopfile.native.signals import FORWARDED, block, restore
 from coopfile.plan.sessions import log_path
@@ -137,7 +137,8 @@ class _Signals:
         os.set_blocking(self._writing, False)
         self._before = _signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         # What the caller has us ignore, as nohup(1) does, is not for the command either.
-        numbers = [number for number in FORWARDED if _signal.getsignal(number) != _signal.SIG_IGN]
+        taken = FORWARDED | {_signal.SIGTSTP}
+        numbers = [number for number in taken if _signal.getsignal(number) != _signal.SIG_IGN]
         self._handlers = [(number, _signal.signal(number, _ignore)) for number in numbers]
 
     def forward(self, running: Running) -> None:
@@ -149,7 +150,22 @@ class _Signals:
         while ended not in (ready := dict(waiting.poll())):
             if self._reading in ready:
                 for number in os.read(self._reading, 64):
-                    running.signal(number)
+                    if number == _signal.SIGTSTP:
+                        self._stop(running)
+                    else:
+                        running.signal(number)
+
+    def _stop(self, running: Running) -> None:
+        """Be stopped as a job is, and with it the command, which may have the terminal as its input.
+
+        That is nobody's job on a terminal, so for it the kernel would drop what Ctrl-Z sends.
+        """
+        running.signal(_signal.SIGSTOP)
+        handler = _signal.signal(_signal.SIGTSTP, _signal.SIG_DFL)
+        os.kill(os.getpid(), _signal.SIGTSTP)
+        # Here it is stopped, unless nobody could continue it: then the kernel drops the signal.
+        _signal.signal(_signal.SIGTSTP, handler)
+        running.signal(_signal.SIGCONT)
 
     def close(self) -> None:
         """Leave signals to whom they were left before."""
@@ -167,4 +183,4 @@ def _ignore(number: int, frame: object) -> None:
 def _say(text: str) -> None:
     from coopfile.cli.output import safe
 
-    sys.stderr.write(f"coop: {safe(text)}\n")
+    startup.tell(f"coop: {safe(text)}\n")

@@ -131,18 +131,38 @@ def settle(compiled: Compiled, *, upgrade: bool = False, frozen: bool = False) -
 
 
 def write(settled: Settled, tell: Callable[[str], None]) -> None:
-    """Write a lock that has changed, and say so."""
+    """Write a lock that has changed, and say so. Raises CoopError if others have renewed it meanwhile."""
     from coopfile import lock
 
     before, after = settled.before, settled.after
     if settled.path is None or after == before or (settled.pinned and not after.packages):
         return
+    _check_current(settled, settled.path)
     lock.write(after, settled.path)
     if before is not None and (before.image, before.digest) == (after.image, after.digest):
         tell(f"wrote {settled.name}: the versions of packages")
         return
     was = f" (was {before.digest})" if before is not None and before.image == after.image else ""
     tell(f"wrote {settled.name}: {after.image} is {after.digest}{was}")
+
+
+def _check_current(settled: Settled, path: str) -> None:
+    """Refuse to write over a lock that has come to say something else: a build may have taken an hour."""
+    from coopfile import lock, wholefile
+    from coopfile.find import LARGEST
+
+    expected = [(item.image, item.digest) for item in (settled.before, settled.after) if item is not None]
+    try:
+        text = wholefile.read(path, LARGEST)
+        there = None if text is None else lock.parse(text, settled.name)
+        renewed = there is not None and (there.image, there.digest) not in expected
+    except (CoopError, OSError):
+        renewed = settled.before is not None  # else it could not be read before either
+    if renewed:
+        raise CoopError(
+            f"{settled.name} was changed since it was read, and is left as it is now",
+            "run it again: it goes by what the lock says now",
+        )
 
 
 def with_packages(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from coopfile import startup
 from coopfile.cli.options import quick_exec, quick_run, verb_first
 from coopfile.errors import CoopError
 
@@ -29,15 +30,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has gone; what is buffered must not complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _drop_output()  # whoever read it has gone
         return 141
     except Exception:
         import traceback
 
-        traceback.print_exc()
-        sys.stderr.write("coop: this is a bug in coop: please report it with the lines above\n")
+        text = "coop: this is a bug in coop: please report it with the lines above\n"
+        startup.tell(f"{traceback.format_exc()}{text}")
         return 125
+
+
+def _drop_output() -> None:
+    """Let what is buffered not complain at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _open_streams() -> None:
@@ -86,5 +91,14 @@ def _dispatch(arguments: list[str]) -> int:
 def _tell(error: CoopError, arguments: Sequence[str]) -> None:
     from coopfile.cli.failures import tell
     from coopfile.cli.options import asks_for_json
+    from coopfile.cli.output import OutputError
 
-    tell(error, as_json=asks_for_json(arguments))
+    as_json = asks_for_json(arguments) and not isinstance(error, OutputError)
+    try:
+        tell(error, as_json=as_json)
+    except OutputError:
+        _drop_output()
+        if as_json:
+            _tell(error, ())  # words have another stream
+    if isinstance(error, OutputError):
+        _drop_output()

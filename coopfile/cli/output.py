@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import sys
 
+from coopfile.errors import CoopError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TextIO
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+
+
+class OutputError(CoopError):
+    """What is printed cannot be written, such as to a full disk."""
 
 
 def wants_color(choice: str | None, stream: TextIO) -> bool:
@@ -44,11 +50,19 @@ def safe(text: str) -> str:
 
 
 def emit(text: str, stream: TextIO | None = None) -> None:
-    """Write lines of text; characters that the stream's encoding lacks come out escaped."""
+    """Write lines of text; characters that the stream's encoding lacks come out escaped.
+
+    Raises OutputError, and BrokenPipeError where nobody reads it any more.
+    """
     stream = sys.stdout if stream is None else stream
     line = text if text.endswith("\n") or not text else text + "\n"
     encoding = stream.encoding or "utf-8"
-    stream.write(line.encode(encoding, "backslashreplace").decode(encoding))
+    try:
+        stream.write(line.encode(encoding, "backslashreplace").decode(encoding))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"the output cannot be written: {error.strerror}") from None
 
 
 def emit_json(data: Any) -> None:

@@ -19,6 +19,7 @@ from coopfile.launching import outside
 from coopfile.native import building
 from coopfile.rootfs import base
 from coopfile.rootfs.build import StageError
+from coopfile.rootfs.fetch import threads
 from coopfile.rootfs.store import Store
 
 TYPE_CHECKING = False
@@ -77,7 +78,7 @@ def prepare(
             lock.write(after, progress.note)
 
     try:
-        with unwinding(), showing(options.quiet, options.verbose) as progress:
+        with threads(), unwinding(), showing(options.quiet, options.verbose) as progress:
             built = base.build(
                 plan,
                 store,

@@ -261,8 +261,7 @@ def _is_granted(compiled: Compiled, needed: CoopError) -> bool:
 
 def tell_backend(title: str) -> None:
     """Say what isolates the command: on a terminal with a sign, elsewhere in plain words."""
-    sys.stderr.write(f"🔒 {title}\n" if sys.stderr.isatty() and _shows_signs() else f"coop: {title}\n")
-    sys.stderr.flush()
+    startup.tell(f"🔒 {title}\n" if sys.stderr.isatty() and _shows_signs() else f"coop: {title}\n")
 
 
 def _shows_signs() -> bool:
@@ -298,12 +297,11 @@ def _show(line: str) -> None:
     from coopfile.cli.output import safe
 
     text = safe(line)
-    sys.stderr.write(f"  {text[:_WIDEST]}{'…' * (len(text) > _WIDEST)}\n")
-    sys.stderr.flush()
+    startup.tell(f"  {text[:_WIDEST]}{'…' * (len(text) > _WIDEST)}\n")
 
 
 def say(text: str) -> None:
     """Tell a person something, on standard error."""
     from coopfile.cli.output import safe
 
-    sys.stderr.write(f"coop: {safe(text)}\n")
+    startup.tell(f"coop: {safe(text)}\n")

@@ -167,7 +167,7 @@ class Group:
         self._scope: Scope | None = None
         self._made = list(made)  # directory and version
         self._lent = list(lent)  # the same, of systemd's
-        self._reached: set[str] = set()
+        self._reached: tuple[str, ...] | None = None  # when that has been looked at
 
     def hand_over(self) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
         """Leave the groups to another process; return what it makes its own of."""
@@ -216,6 +216,9 @@ class Group:
 
     def exceeded(self) -> tuple[str, ...]:
         """Return the keys of the limits that the sandbox ran into."""
+        if self._reached is not None:
+            return self._reached
+        found = set()
         for directory, version in (*self._made, *self._lent):
             memory = "memory.events" if version == 2 else "memory.oom_control"
             for file, word, key in (
@@ -225,13 +228,12 @@ class Group:
                 for line in _read(f"{directory}/{file}").splitlines():
                     name, _, count = line.partition(" ")
                     if name == word and count != "0":
-                        self._reached.add(key)
-        return tuple(sorted(self._reached))
+                        found.add(key)
+        return tuple(sorted(found))
 
     def look(self) -> None:
-        """Keep what a group of systemd's tells for ``exceeded``: it goes with its last process, by itself."""
-        if self._lent:
-            self.exceeded()
+        """Keep what the groups tell, for ``exceeded``: one of systemd's goes with its last process."""
+        self._reached = self.exceeded()
 
     def remove(self) -> None:
         """Remove the directories; their last processes may need a moment to be gone."""

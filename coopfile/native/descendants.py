@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from coopfile.native import signals, syscalls
 from coopfile.record import Record
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_STILL = "TtZX"  # states in which a process does nothing
+_STANDS = 1.0  # seconds that all may take to stand still: one that waits for a disk does when that answers
+_PAUSE = 0.0005  # seconds between two looks whether one does
 
 
 class Process(Record):
@@ -55,16 +59,31 @@ def kill(ancestor: int) -> None:
 
 
 def stop_all() -> list[int]:
-    """Stop every process of commands; return the ones that were not stopped already."""
+    """Stop every process of commands, parents first; return the ones that were not stopped already.
+
+    A parent stands still before its children are stopped: a shell that sees its job stopped takes that
+    for Ctrl-Z.
+    """
     seen: set[int] = set()
     stopped: list[int] = []
+    deadline = time.monotonic() + _STANDS
     while new := [process for process in _table() if not process.is_own and process.pid not in seen]:
-        for process in new:
-            seen.add(process.pid)
-            if process.state not in "TtZX":
-                signal(process.pid, signals.SIGSTOP)
-                stopped.append(process.pid)
+        for generation in _generations(new):
+            seen.update(process.pid for process in generation)
+            running = [process.pid for process in generation if process.state not in _STILL]
+            for pid in running:
+                signal(pid, signals.SIGSTOP)
+            stopped += running
+            for pid in running:
+                while _state(pid) not in _STILL and time.monotonic() < deadline:
+                    time.sleep(_PAUSE)
     return stopped
+
+
+def go_on(stopped: list[int]) -> None:
+    """Have what ``stop_all`` has stopped go on, children first."""
+    for pid in reversed(stopped):
+        signal(pid, signals.SIGCONT)
 
 
 def usage() -> tuple[int, int]:
@@ -94,6 +113,32 @@ def _table() -> Iterator[Process]:
         except OSError:
             continue  # it has just ended
         yield Process(int(name), fields[0].decode(), int(fields[1]), int(fields[3]))
+
+
+def _generations(processes: list[Process]) -> list[list[Process]]:
+    """Return processes in groups, of which each has the children of those before."""
+    by_number = {process.pid: process for process in processes}
+
+    def depth(process: Process) -> int:
+        above = by_number.get(process.parent)
+        seen: set[int] = set()  # a table is not of one moment: its numbers may lead in a circle
+        while above is not None and above.pid not in seen:
+            seen.add(above.pid)
+            above = by_number.get(above.parent)
+        return len(seen)
+
+    found: dict[int, list[Process]] = {}
+    for process in processes:
+        found.setdefault(depth(process), []).append(process)
+    return [found[number] for number in sorted(found)]
+
+
+def _state(pid: int) -> str:
+    """Return the state of a process, X if there is none of this number."""
+    try:
+        return syscalls.read_file(f"/proc/{pid}/stat").rpartition(b") ")[2][:1].decode() or "X"
+    except OSError:
+        return "X"
 
 
 def _memory(pid: int) -> int:

@@ -38,7 +38,8 @@ class Start(Record):
     sandbox is in its control group and the places of the guards are held, and closes
     it by dying. Into ``ended`` PID 1 writes a byte when it is the last process. ``mask`` is the caller's
     signal mask. ``building`` tells that a root file system is built. ``links`` lead to what connects
-    the sandbox. ``terminal`` is one that the command is to have instead of the caller's.
+    the sandbox. ``terminal`` is one that the command is to have instead of the caller's. ``network`` is a
+    descriptor of the monitor where that makes the network namespace, and is in it when the gate opens.
     """
 
     launch: Launch
@@ -54,6 +55,7 @@ class Start(Record):
     building: bool
     links: tuple[Link | Gate | Publication, ...]
     terminal: Wanted | None = None
+    network: int | None = None
 
 
 def main(start: Start) -> NoReturn:
@@ -71,8 +73,8 @@ def _run(start: Start) -> int:
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signals.SIGKILL)
     callers_umask = os.umask(0o022)
     launch = start.launch
-    own_network = launch.network != "host"
-    namespaces.enter_other_namespaces(network=own_network)
+    makes_network = launch.network != "host" and start.network is None
+    namespaces.enter_other_namespaces(network=makes_network)
     for link in start.links:
         link.announce()
     title.take("coop")  # the command line names paths of the host
@@ -83,7 +85,7 @@ def _run(start: Start) -> int:
         streams.let_go(start.terminal.streams)
     streams.take_own_devices()
     syscalls.set_hostname("coop")
-    if own_network:
+    if makes_network:
         namespaces.raise_loopback()
     for link in start.links:
         link.accept()
@@ -120,6 +122,9 @@ def open_workspace(path: str) -> int:
 
 def _pass_gate(start: Start, groups: list[int]) -> None:
     pass_gate(start.gate)
+    if start.network is not None:
+        syscalls.setns(start.network, syscalls.CLONE_NEWNET)
+        os.close(start.network)
     enter(groups, str(start.monitor))
 
 

@@ -187,8 +187,10 @@ def _etc(launch: Launch) -> list[Operation]:
     for name in ETC:
         path = f"/etc/{name}"
         try:
-            real = os.path.realpath(path) if stat.S_ISLNK(os.lstat(path).st_mode) else path
-            os.lstat(real)
+            real = path
+            if stat.S_ISLNK(os.lstat(path).st_mode):
+                real = os.path.realpath(path)
+                os.lstat(real)
         except OSError:
             continue
         for parent in parents(path):

@@ -136,11 +136,13 @@ def _start(
 ) -> tuple[int, int]:
     """Fork PID 1, as early as can be, and do what it needs of the host while it builds the tree.
 
-    Returns its number here, and the pipe in which it tells that all others are gone.
+    So its network namespace is made here, too, unless links wait for it. Returns PID 1's number here,
+    and the pipe in which it tells that all others are gone.
     """
     gate, opener = os.pipe()
     ended, end = os.pipe()
     monitor = os.getpid()
+    network = os.pidfd_open(monitor) if order.launch.network != "host" and not links else None
     pid = os.fork()
     if pid == 0:
         os.close(opener)
@@ -159,6 +161,7 @@ def _start(
                 building=order.building,
                 links=links,
                 terminal=order.terminal,
+                network=network,
             )
         )
     try:
@@ -170,6 +173,9 @@ def _start(
         signals.announce(ended)
         hold(group, placeholders, order.launch, order.layout, order.enforcement, str(os.getpid()))
         group.admit(pid)
+        if network is not None:
+            os.close(network)
+            namespaces.enter_network_namespace()
         os.write(opener, b"1")
     except BaseException:
         os.kill(pid, signals.SIGKILL)

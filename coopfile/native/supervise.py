@@ -196,8 +196,7 @@ def _pause(connection: _socket.socket) -> None:
         connection.settimeout(None)
         wire.receive(connection)
     finally:
-        for pid in stopped:
-            descendants.signal(pid, signals.SIGCONT)
+        descendants.go_on(stopped)
 
 
 class Asked(Record):

@@ -19,13 +19,13 @@ class Saved:
     """The state of the terminals among the three streams."""
 
     def __init__(self) -> None:
-        self._states: list[tuple[int, list[Any], int]] = []
+        self._states: list[tuple[int, list[Any], int, bool]] = []
         for stream in (0, 1, 2):
             if os.isatty(stream):
                 import termios
 
                 mode = stat.S_IMODE(os.fstat(stream).st_mode)
-                self._states.append((stream, termios.tcgetattr(stream), mode))
+                self._states.append((stream, termios.tcgetattr(stream), mode, os.get_blocking(stream)))
 
     def make_raw(self) -> None:
         """Let every key through to whoever reads, and every byte through to the screen: cfmakeraw(3).
@@ -35,7 +35,7 @@ class Saved:
         """
         import termios
 
-        for stream, attributes, _ in self._states:
+        for stream, attributes, *_ in self._states:
             if stream < 2:
                 try:
                     termios.tcsetattr(stream, termios.TCSADRAIN, _raw(attributes))
@@ -47,10 +47,12 @@ class Saved:
 
         ``discard`` what was typed and not read, too.
         """
-        for stream, attributes, mode in self._states:
+        for stream, attributes, mode, blocks in self._states:
             import termios
 
             try:
+                if os.get_blocking(stream) != blocks:  # else who reads it next may be told to try again
+                    os.set_blocking(stream, blocks)
                 if stat.S_IMODE(os.fstat(stream).st_mode) != mode:
                     os.fchmod(stream, mode)
                 if is_foreground(stream) and termios.tcgetattr(stream) != attributes:
@@ -64,7 +66,7 @@ class Saved:
 
         For a process of another session, which no terminal stops.
         """
-        for stream, attributes, _ in self._states:
+        for stream, attributes, *_ in self._states:
             import termios
 
             try:

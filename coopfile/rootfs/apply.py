@@ -49,6 +49,7 @@ class Image:
         self._layer = 0
         self._inside = Inside(root, Metadata(_IMPLICIT, 0, 0, 0, (), 0), limits)
         self._written: set[bytes] = set()  # real paths of this layer, with every directory above
+        self._noted = 0  # bytes of them
         self._hidden: set[bytes] = set()  # real paths of directories that hold this layer's files only
         self._masked = self._inside.masked | 0o7000  # bits that open(2) would not set
         self._apply_kind = {
@@ -70,6 +71,8 @@ class Image:
         self._layer = layer
         self.current = b""
         self._written = set()
+        self._inside.keep(-self._noted)
+        self._noted = 0
         self._hidden = set()
         reader = self._reader = tar.Reader(chunks, self._limits)
         while True:
@@ -108,6 +111,8 @@ class Image:
         written = self._written
         while path and path not in written:
             written.add(path)
+            self._noted += len(path)
+            self._inside.keep(len(path))
             path = path.rpartition(b"/")[0]
 
     # Entries
@@ -260,6 +265,8 @@ class Image:
     # Metadata
 
     def _metadata(self, entry: tar.Entry) -> Metadata:
+        if entry.xattrs:
+            self._inside.keep(sum(len(name) + len(value) for name, value in entry.xattrs))
         return Metadata(entry.mode, entry.uid, entry.gid, entry.mtime, entry.xattrs, self._layer)
 
     def _implicit(self, mtime: int) -> Metadata:

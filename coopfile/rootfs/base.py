@@ -111,7 +111,8 @@ def build(
 
 
 def _inputs(plan: Plan) -> tuple[Any, ...]:
-    return (to_data(plan.base), to_data(plan.packages), to_data(plan.setup), plan.agent.install)
+    allowed = tuple(map(str, plan.network.allow)) if plan.setup.network == "proxy" else ()
+    return (to_data(plan.base), to_data(plan.packages), to_data(plan.setup), plan.agent.install, allowed)
 
 
 def _stamp(path: str) -> tuple[int, int] | None:
@@ -147,7 +148,7 @@ def _search(
     from contextlib import ExitStack
 
     from coopfile.rootfs import committed
-    from coopfile.rootfs.chain import chain
+    from coopfile.rootfs.chain import chain, is_given
     from coopfile.rootfs.store import Store
 
     store = Store(directory)
@@ -166,6 +167,12 @@ def _search(
         image = store.stage(keys[0])
         if image is None:
             raise _missing(links[0].kind, keys, root)
+        assert plan.base.image is not None
+        if not is_given(plan.base.image, image, root):
+            raise CoopError(
+                f"what the lock says of {plan.base.image.replace(digest=None)} has come from elsewhere",
+                "coop init asks whether it is there, too",
+            )
         known = committed.read(directory, project, plan.access)
         top = known.get(keys[-1])
         if top is not None:
@@ -188,6 +195,7 @@ def _missing(kind: str, keys: list[str], root: Root | None) -> CoopError:
     elif keys == list(root.stages):
         what = "a part of the root file system is no longer there"
     else:
-        changed = "base.image has changed" if kind == "image" else f"{kind} has changed, or setup.network,"
+        others = "has changed, or setup.network or what it leads to,"
+        changed = "base.image has changed" if kind == "image" else f"{kind} {others}"
         what = f"{changed} since the root file system was built"
     return CoopError(what, "coop init builds it")

@@ -14,8 +14,8 @@ from coopfile.native import building, runner, signals
 from coopfile.record import Record
 from coopfile.render.stages import CACHES
 from coopfile.rootfs import versions
-from coopfile.rootfs.chain import IMAGE, chain
-from coopfile.rootfs.fetch import fetch
+from coopfile.rootfs.chain import IMAGE, chain, is_given
+from coopfile.rootfs.fetch import fetch, resolve
 from coopfile.rootfs.hold import hold
 from coopfile.rootfs.progress import BUILDING, BUILT, KEPT
 from coopfile.rootfs.store import project_id
@@ -120,6 +120,14 @@ class Builder(Record):
             allow=self.plan.network.allow,
         )
 
+    def check(self, stage: Stage) -> None:
+        """Have it seen that an image's stage that is there already is what the image's name stands for."""
+        image = self.plan.base.image
+        assert image is not None
+        if not is_given(image, stage, self.store.root(self.project)):
+            self.progress.note(f"asking whether {image} is there")
+            resolve(image, self.environment, self.project)
+
     @contextmanager
     def downloads(self, link: Link) -> Iterator[Downloads | None]:
         """Give the project's downloads for a stage that is missing, if it has any, to one build at a time."""
@@ -138,7 +146,10 @@ class Builder(Record):
                 except BlockingIOError:
                     self.progress.note(f"another coop installs with {link.cache} here; waiting for it")
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
-                yield Downloads(place, f"{CACHES}/{link.cache}", bool(os.listdir(place)))
+                # Who was waited for may have built it, and its downloads make no other of it.
+                missing = self.store.stage(link.key) is None
+                inside = f"{CACHES}/{link.cache}"
+                yield Downloads(place, inside, bool(os.listdir(place))) if missing else None
             finally:
                 os.close(descriptor)
 
@@ -214,8 +225,11 @@ def _stage(
     """Return the stage above others, built if it is missing, and a descriptor that holds it."""
     store, progress = builder.store, builder.progress
     link, number = links[len(below)], len(below) + 1
+    made = False
 
     def make(directory: str) -> Mapping[str, Any]:
+        nonlocal made
+        made = True
         progress.stage(link.kind, number, len(links), BUILDING)
         return builder.make(link, below, downloads, directory)
 
@@ -224,6 +238,12 @@ def _stage(
         stage = known or store.build(link.key, link.kind, link.parent, make, progress.note)
         descriptor = hold(f"{store.directory}/stages/{link.key}")
         if descriptor is not None:
+            if link.kind == IMAGE and not made:
+                try:
+                    builder.check(stage)
+                except BaseException:
+                    os.close(descriptor)
+                    raise
             progress.stage(link.kind, number, len(links), KEPT if known else BUILT)
             return stage, descriptor
     raise CoopError(f"the stage {link.kind} is removed by others as soon as it is there", "run it again")

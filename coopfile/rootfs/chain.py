@@ -8,6 +8,7 @@ from coopfile.errors import CoopError
 from coopfile.record import Record
 from coopfile.render.stages import stages
 from coopfile.rootfs import platforms
+from coopfile.rootfs.model import source_name
 from coopfile.rootfs.store import key
 
 TYPE_CHECKING = False
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from coopfile.language.items import ImageReference, LocalImage
     from coopfile.plan.model import Plan
-    from coopfile.rootfs.store import Root
+    from coopfile.rootfs.store import Root, Stage
 
 IMAGE = "image"
 _OWNERS = "single"
@@ -45,6 +46,18 @@ def image_key(image: ImageReference | LocalImage) -> str:
     return key(IMAGE, None, {"digest": image.digest, "platform": str(platform), "owners": _OWNERS})
 
 
+def is_given(image: ImageReference | LocalImage, stage: Stage, root: Root | None) -> bool:
+    """Tell whether a project may have the stage that there is of an image, whatever its lock says.
+
+    A lock is the repository's word, and could have the digest of an image of this user's that nobody
+    approved for the project. It may have what it uses already, and what came from the same place.
+    """
+    if root is not None and root.stages[:1] == (stage.key,):
+        return True
+    name = source_name(image)
+    return name is not None and stage.about.get("source") == name
+
+
 def chain(plan: Plan, root: Root | None, own: Mapping[str, str] | None = None) -> tuple[Link, ...]:
     """Return the stages of a plan, the image first.
 
@@ -58,6 +71,9 @@ def chain(plan: Plan, root: Root | None, own: Mapping[str, str] | None = None) -
     first = image_key(image)
     generations = dict(root.generations) if root is not None and root.stages[:1] == (first,) else {}
     generations.update(own or {})
+    # A list of hosts counts as the network does, and only where a build has it.
+    proxied = plan.setup.network == "proxy"
+    allowed = {"allow": sorted(map(str, plan.network.allow))} if proxied else {}
     links = [Link(first, IMAGE, None, "")]
     for stage in stages(plan, caching=True):
         parent, generation = links[-1].key, generations.get(stage.key, "")
@@ -67,6 +83,7 @@ def chain(plan: Plan, root: Root | None, own: Mapping[str, str] | None = None) -
             "commands": list(stage.commands),
             "network": plan.setup.network,
             "generation": generation,
+            **allowed,
         }
         made = key(stage.key, parent, inputs)
         links.append(Link(made, stage.key, parent, generation, stage.commands, stage.cache))

@@ -16,6 +16,7 @@ from urllib.parse import urljoin
 import oras.container
 import oras.provider
 import requests
+import urllib3.exceptions
 
 from coopfile.errors import CoopError
 from coopfile.rootfs import documents, wire
@@ -60,6 +61,8 @@ class Client(oras.provider.Registry):  # type: ignore[misc]
         self.lines = Lines()
         # Not for reading the proxies alone: ~/.netrc would add passwords of its own.
         self.session.trust_env = False
+        # requests would look into every redirect, also of those that it is not to follow.
+        self.session.get_redirect_target = lambda _: None
         self.session.headers.update({"User-Agent": "coop", "Accept-Encoding": "identity"})
         for scheme in ("http://", "https://"):
             self.session.mount(scheme, wire.Adapter(self.lines))
@@ -166,12 +169,14 @@ class Client(oras.provider.Registry):  # type: ignore[misc]
             raise CoopError(f"the proxy in the environment cannot be used: {error}", None) from None
         except (requests.exceptions.RequestException, OSError) as error:
             raise wire.failure(error, self._peer(url), self.limits, self.lines) from None
+        except (ValueError, urllib3.exceptions.HTTPError):  # a host that cannot be looked up, for one
+            raise wire.unusable() from None
 
     def _discard(self, response: requests.Response) -> None:
         """Read a short answer to its end, which keeps the connection for the next request."""
-        length = response.headers.get("Content-Length", "")
+        length = wire.content_length(response)
         with closing(response):
-            if length.isdecimal() and int(length[:9]) <= _MOST_ERROR:
+            if length is not None and length <= _MOST_ERROR:
                 try:
                     for _ in self.pieces(response):
                         pass
@@ -179,7 +184,10 @@ class Client(oras.provider.Registry):  # type: ignore[misc]
                     pass
 
     def _target(self, at: str, location: str) -> str:
-        target = urljoin(at, location)
+        try:
+            target = urljoin(at, location.encode("latin-1").decode())  # headers are read as Latin-1
+        except ValueError:
+            raise wire.unusable() from None
         if wire.origin(target)[0] != "https" and not (self.prefix == "http" and self._may_be_plain(target)):
             raise CoopError(
                 f"{self.registry} redirects to an address without TLS ({wire.origin(target)[1]})",
@@ -208,8 +216,8 @@ class Client(oras.provider.Registry):  # type: ignore[misc]
             if len(body) > most:
                 raise documents.bad(self.what, f"an answer of {self.registry} has more than {most >> 20} MiB")
             patience.check(self.what)
-        length = response.headers.get("Content-Length", "")
-        if length.isdecimal() and len(body) < int(length):
+        length = wire.content_length(response)
+        if length is not None and len(body) < length:
             peer = self._peer(response.url)
             raise PassingError(f"the connection to {peer} broke", "try again later", self.limits.tries)
         return bytes(body)

@@ -64,7 +64,7 @@ def _entries(path: str) -> list[dict[str, Any]]:
         return []
     try:
         content = tomli.loads(body.decode())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter of arrays in arrays, from tomli itself too
         raise CoopError(f"{path} is not TOML: {error}", _REMEDY) from None
     entries: Any = content.get("registry", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):

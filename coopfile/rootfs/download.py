@@ -133,6 +133,8 @@ def _position(response: requests.Response, sink: Sink) -> bool:
 
     Raises CoopError when the answer's size shows that it cannot be the blob.
     """
+    from coopfile.rootfs.wire import content_length
+
     size = sink.blob.size
     if response.status_code == 206:
         match = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
@@ -143,9 +145,9 @@ def _position(response: requests.Response, sink: Sink) -> bool:
         return False
     if sink.have:
         sink.restart()
-    length = response.headers.get("Content-Length", "")
-    if length.isdecimal() and int(length) != size:
-        raise documents.wrong_size(sink.what, sink.blob, int(length))
+    length = content_length(response)
+    if length not in (None, size):
+        raise documents.wrong_size(sink.what, sink.blob, length)
     return "chunked" in response.headers.get("Transfer-Encoding", "").lower()
 
 

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from contextlib import closing, contextmanager
 
+from coopfile.errors import CoopError
 from coopfile.find import home_directory
 from coopfile.language.items import LocalImage
 from coopfile.plan.bind import expand
 from coopfile.rootfs import platforms
+from coopfile.rootfs.model import source_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
     from coopfile.language.items import ImageReference
     from coopfile.rootfs.local import LocalSource
     from coopfile.rootfs.model import Source
     from coopfile.rootfs.progress import Progress
+
+
+@contextmanager
+def threads() -> Iterator[None]:
+    """Say in words that a thread cannot be started, of which Python makes a RuntimeError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "start new thread" not in str(error):
+            raise
+        remedy = "this user, or the machine, has too many processes, or too little memory: end some"
+        raise CoopError("no more threads can be started", remedy) from None
 
 
 def open_source(image: ImageReference | LocalImage, environment: Mapping[str, str], project: str) -> Source:
@@ -42,7 +56,7 @@ def open_file(image: LocalImage, environment: Mapping[str, str], project: str) -
 
 def resolve(image: ImageReference | LocalImage, environment: Mapping[str, str], project: str) -> str:
     """Ask which digest an image's name stands for now."""
-    with closing(open_source(image, environment, project)) as source:
+    with threads(), closing(open_source(image, environment, project)) as source:
         return source.image(platforms.of_machine(os.uname().machine)).digest
 
 
@@ -74,6 +88,7 @@ def fetch(
             shutil.rmtree(blobs, ignore_errors=True)
     return {
         "image": str(image),
+        "source": source_name(image),
         "manifest": found.manifest.digest,
         "environment": [list(item) for item in found.config.environment],
         "user": found.config.user,

@@ -7,6 +7,8 @@ caller's that the sandbox was never given.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import gzip
 import hashlib
 import os
@@ -134,10 +136,10 @@ class ArchiveFiles:
                 self._unpack()
             self._index()
         except CoopError:
-            self.close()
+            self._give_up()
             raise
         except (tarfile.TarError, ValueError, OSError, EOFError, RecursionError) as error:
-            self.close()
+            self._give_up()
             raise CoopError(
                 f"{path} is not a tar archive, or not a whole one: {error}",
                 "write it again with docker save or podman save; only gzip may compress it",
@@ -169,11 +171,15 @@ class ArchiveFiles:
         """Close the archive; what is open stays so."""
         self._file.close()
 
+    def _give_up(self) -> None:
+        with contextlib.suppress(OSError):  # where there was no room for all, there is none for the rest
+            self.close()
+
     def _unpack(self) -> None:
-        unpacked = tempfile.TemporaryFile()  # noqa: SIM115 - it takes the archive's place
-        self._file, packed = unpacked, self._file
+        packed = self._file
         total = 0
         try:
+            unpacked = self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it takes the archive's place
             with packed, gzip.open(packed) as stream:
                 packed.seek(0)
                 while piece := stream.read(_PIECE):
@@ -183,7 +189,10 @@ class ArchiveFiles:
                     unpacked.write(piece)
             unpacked.flush()
         except (OSError, EOFError, zlib.error) as error:
-            raise CoopError(f"{self._path} cannot be decompressed: {error}", None) from None
+            remedy = None
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.ENOENT):
+                remedy = "set TMPDIR to a directory with more room"
+            raise CoopError(f"{self._path} cannot be decompressed: {error}", remedy) from None
 
     def _index(self) -> None:
         end = os.fstat(self._file.fileno()).st_size

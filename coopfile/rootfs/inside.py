@@ -47,8 +47,16 @@ class Inside:
         """Every directory there is, by its real path."""
         self.masked = _masked()
         self._limits = limits
+        self._kept = 0
         self._root = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         self._open: dict[bytes, int] = {}
+
+    def keep(self, count: int) -> None:
+        """Count bytes that stay in memory, fewer than none when they do no more. Raises DamagedError."""
+        self._kept += count
+        if self._kept > self._limits.memory:
+            most = self._limits.memory
+            raise DamagedError(f"its paths and its directories' attributes have more than {most} bytes")
 
     def close(self) -> None:
         """Close every descriptor."""
@@ -119,6 +127,7 @@ class Inside:
             raise DamagedError(f"{shown(path)} is more than {self._limits.depth} directories deep")
         if len(self.directories) > self._limits.entries:
             raise DamagedError(f"it has more than {self._limits.entries} directories")
+        self.keep(len(path))
         os.mkdir(name, 0o700, dir_fd=self.descriptor(directory))
         if self.masked & 0o700:
             self.chmod(directory, name, 0o700)

@@ -59,7 +59,8 @@ class Limits(Record):
     in archives, and as many directories may be there without one; ``depth`` is how many
     names a path may have; ``ratio`` is how much larger than its blob a layer may be,
     beyond the first GiB; ``header`` is in bytes, of a PAX header, a long name or the map
-    of a sparse file.
+    of a sparse file; ``memory`` is in bytes, of the paths and of directories' attributes
+    that have to be known until the end.
     """
 
     bytes: int = 64 << 30
@@ -67,6 +68,7 @@ class Limits(Record):
     depth: int = 256
     ratio: int = 200
     header: int = 1 << 20
+    memory: int = 512 << 20
 
 
 class Stream:

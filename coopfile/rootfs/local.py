@@ -57,6 +57,7 @@ class LayoutSource:
         self._files = files
         self._name = name
         self._digest = digest
+        self._closed = False
 
     def image(self, platform: Platform) -> Image:
         """Resolve the image for a platform. Raises CoopError.
@@ -104,10 +105,12 @@ class LayoutSource:
 
     def pour(self, blob: Descriptor, sink: Sink) -> None:
         """Write a blob to a sink, which verifies it. Raises CoopError."""
-        pour(self._what, self._files, _BLOB.format(*blob.digest.split(":")), blob, sink)
+        name = _BLOB.format(*blob.digest.split(":"))
+        _pour(self._what, self._files, name, blob, sink, lambda: self._closed)
 
     def close(self) -> None:
-        """Close the files. The source is of no more use."""
+        """Close the files, and end what is being copied from them. The source is of no more use."""
+        self._closed = True
         self._files.close()
 
     def _pinned(self, digest: str, platform: Platform) -> Image:
@@ -147,6 +150,7 @@ class SavedSource:
         self._files = files
         self._name = name
         self._digest = digest
+        self._closed = False
         self._places: dict[str, str] = {}
 
     def image(self, platform: Platform) -> Image:
@@ -182,10 +186,11 @@ class SavedSource:
         place = self._places.get(blob.digest)
         if place is None:
             raise CoopError(f"{self._what} holds no {documents.short(blob.digest)}", None)
-        pour(self._what, self._files, place, blob, sink)
+        _pour(self._what, self._files, place, blob, sink, lambda: self._closed)
 
     def close(self) -> None:
-        """Close the files. The source is of no more use."""
+        """Close the files, and end what is being copied from them. The source is of no more use."""
+        self._closed = True
         self._files.close()
 
     def _saved(self) -> dict[str, Any]:
@@ -217,12 +222,16 @@ class SavedSource:
         return Descriptor(f"application/vnd.oci.image.layer.v1.tar{suffix}", digest, size)
 
 
-def pour(what: str, files: Files, name: str, blob: Descriptor, sink: Sink) -> None:
-    """Write a blob from among some files to a sink. Raises CoopError."""
+def _pour(
+    what: str, files: Files, name: str, blob: Descriptor, sink: Sink, closed: Callable[[], bool]
+) -> None:
+    """Write a blob from among some files to a sink, until the source is closed. Raises CoopError."""
     with closing(files.open(name)) as file:
         if file.size != blob.size:
             raise documents.wrong_size(what, blob, file.size)
         while piece := file.read(_PIECE):
+            if closed():  # whoever is interrupted waits for this, and a layer may have gigabytes
+                raise CoopError(f"{what}: the copy was stopped", None)
             sink.write(piece)
 
 

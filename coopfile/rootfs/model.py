@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from coopfile.language.items import LocalImage
 from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
+
+    from coopfile.language.items import ImageReference
 
 
 class Platform(Record):
@@ -58,6 +61,13 @@ class Image(Record):
     manifest: Descriptor
     config: ImageConfig
     layers: tuple[Descriptor, ...]
+
+
+def source_name(image: ImageReference | LocalImage) -> str | None:
+    """Return what is the same for all images from one place; None for a path that is another elsewhere."""
+    if isinstance(image, LocalImage):
+        return f"{image.transport}:{image.path}" if image.path.startswith("/") else None
+    return f"{image.registry}/{image.repository}"
 
 
 if TYPE_CHECKING:

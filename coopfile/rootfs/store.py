@@ -419,10 +419,13 @@ def _locked_directory(path: str) -> Iterator[None]:
     """Make a directory and hold it, so that no sweep takes it away; it may be renamed meanwhile."""
     while True:
         os.makedirs(path, 0o755, exist_ok=True)
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # A sweep may come between at any moment until it is locked, and take it for left behind.
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            # A sweep may have come between, and taken it for left behind.
             if os.path.isdir(path) and os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 yield
                 return

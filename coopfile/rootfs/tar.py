@@ -81,6 +81,7 @@ class Reader:
             self._skip()
         records: list[tuple[bytes, bytes]] = []
         long_name = long_link = None
+        extended = 0
         while True:
             block = self._block()
             if block is None or not _sum_is_right(block):
@@ -97,7 +98,8 @@ class Reader:
                 return self._entry(block, records, long_name, long_link)
             size = _number(block[124:136])
             if kind == b"x":
-                records += _records(self._extension(size))
+                extended += size  # several count together
+                records += _records(self._extension(size, extended))
             elif kind == b"L":
                 long_name = self._extension(size).rstrip(b"\0")
             elif kind == b"K":
@@ -203,9 +205,9 @@ class Reader:
 
         return sparse.of_data(line), used
 
-    def _extension(self, size: int) -> bytes:
-        """Return the data of a header that extends the next one."""
-        if not 0 <= size <= self._limits.header:
+    def _extension(self, size: int, total: int = 0) -> bytes:
+        """Return the data of a header that extends the next one, with others if ``total`` is larger."""
+        if size < 0 or max(size, total) > self._limits.header:
             raise DamagedError(f"an extended header has more than {self._limits.header} bytes")
         self._left, self._padding = size, -size % _SIZE
         parts = []

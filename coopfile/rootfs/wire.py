@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _CHUNK = 1 << 20
+_MOST_DIGITS = 18  # of a length; of thousands int() makes a ValueError
 _AUTHORITIES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 
 
@@ -226,6 +227,12 @@ def pieces(response: requests.Response, limits: Limits, lines: Lines, peer: str)
             since, arrived = now, 0
 
 
+def content_length(response: requests.Response) -> int | None:
+    """Return how long an answer says that its body is; None if it says nothing that can be meant."""
+    text: str = response.headers.get("Content-Length", "")
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
+
+
 def failure(error: BaseException, peer: str, limits: Limits, lines: Lines) -> CoopError:
     """Return what a failure of a connection means; a PassingError if another try may help."""
     if lines.closed.is_set():
@@ -305,8 +312,13 @@ def origin(url: str) -> tuple[str, str, int]:
     # A backslash is where parsers of addresses disagree about the host.
     odd = "\\" in url or any(char < " " or char == "\x7f" for char in url)
     if odd or parts.scheme not in ("http", "https") or not parts.host or parts.auth:
-        raise CoopError("a registry points to an address that cannot be used", None)
+        raise unusable()
     return parts.scheme, parts.host.lower(), parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def unusable() -> CoopError:
+    """Return the error for what is no address, or none that anybody could connect to."""
+    return CoopError("a registry points to an address that cannot be used", None)
 
 
 @functools.cache

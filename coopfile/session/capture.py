@@ -14,6 +14,7 @@ import termios
 import time
 
 from coopfile.errors import CoopError
+from coopfile.session import forking
 from coopfile.session.model import SessionError
 
 TYPE_CHECKING = False
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 # After a command's time the session asks it to end, waits two seconds, and kills it; the kernel may
 # take a while for that. Later than this the session itself is not well.
 LATE = 30.0
+_LONGEST = 86400.0  # seconds that are waited at once: poll(2) takes no more than 24 days
 _CHUNK = 1 << 16  # bytes at once: what a pipe holds
 _STREAMS = ("stdout", "stderr")
 
@@ -83,6 +85,7 @@ class Streams:
         """What can be read, until it ends: 0 for standard output, 1 for standard error."""
         self._theirs: list[int] = []
         self._left = memoryview(b"")
+        forking.track(self)
         try:
             first = self._input(stdin)
             second = self._target(stdout, 0)
@@ -151,6 +154,10 @@ class Streams:
         for descriptor in self.open:
             self.shut(descriptor)
 
+    def forked(self) -> None:
+        """Let a child have none of these pipes: a command's input ends when nobody can write to it."""
+        forking.let_go((*self._theirs, *self.open))
+
     def _input(self, stdin: Input) -> int:
         if stdin is None or (isinstance(stdin, int) and stdin == subprocess.DEVNULL):
             return self._null(os.O_RDONLY)
@@ -199,7 +206,7 @@ def attend(running: Running, streams: Streams, timeout: float | None) -> Ended:
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             raise silent(timeout or 0.0)
-        for descriptor, _ in poll.poll(None if left is None else left * 1000):
+        for descriptor, _ in poll.poll(None if left is None else min(left, _LONGEST) * 1000):
             if descriptor == end:
                 over = True
             elif streams.feed(descriptor) if descriptor == streams.sink else streams.take(descriptor):
@@ -225,6 +232,12 @@ def _descriptor(given: object, name: str, kinds: str) -> int:
         number = -1  # no file, one in memory, or a closed one
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise CoopError(f"{name} is {_article(given)}, which has no descriptor", f"it may be {kinds}")
+    try:
+        os.fstat(number)
+    except (OSError, OverflowError):
+        raise CoopError(
+            f"{name} is the descriptor {number}, which is not open", f"it may be {kinds}"
+        ) from None
     return number
 
 

@@ -64,6 +64,12 @@ class NativeRunning:
             pass
         self._connection.close()
 
+    def forked(self) -> None:
+        """Let go of it in a child that the program has forked: it ends with the program, not with that."""
+        from coopfile.session import forking
+
+        forking.let_go((self._connection.fileno(),))
+
 
 def begin(
     directory: str,
@@ -103,7 +109,11 @@ def request(
 
 
 def _asked(directory: str, session: str, asked: tuple[Any, ...], streams: Sequence[int]) -> socket:
-    connection = wire.session(directory)
+    try:
+        connection = wire.session(directory)
+    except OSError as error:
+        text = f"the session {session} cannot be asked: {error.strerror}"
+        raise SessionError(text, "close files, or raise the limit: ulimit -n", session=session) from None
     if connection is None:
         raise _unreachable(directory, session)
     try:

@@ -26,7 +26,7 @@ from coopfile.native import wire
 from coopfile.native.spawn import NotStarted, spawn
 from coopfile.render.docker import Execution, may_have
 from coopfile.render.facts import Engine
-from coopfile.session import client
+from coopfile.session import client, forking
 from coopfile.session.model import TIMED_OUT, Ended, SessionError, SessionGone
 
 TYPE_CHECKING = False
@@ -151,8 +151,14 @@ class ContainerRunning:
             except (ProcessLookupError, ChildProcessError):
                 pass
         self._events.close()
-        os.close(self._ended)
-        self._ended = -1
+        ended, self._ended = self._ended, -1
+        os.close(ended)
+
+    def forked(self) -> None:
+        """Let go of it in a child that the program has forked: the engine's process is not that one's."""
+        self._reaped = True
+        if self._ended >= 0:
+            forking.let_go((self._connection.fileno(), self._events.fileno(), self._ended))
 
     def _lost(self) -> SessionGone:
         return client.gone(self._directory, self._session, "before the command's result was known")

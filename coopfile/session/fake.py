@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from coopfile.proxy.denials import Denial
     from coopfile.session.model import Command, Running, Spec
 
+_LONGEST = 86400.0  # seconds that are waited at once: poll(2) takes no more than 24 days
 _CHUNK = 4096  # bytes that a pipe takes at once when it takes any: PIPE_BUF in pipe(7)
 
 
@@ -260,6 +261,11 @@ class _Running:
         self._thread.join()
         self._ours.close()
 
+    def forked(self) -> None:
+        from coopfile.session import forking  # which not every system has that tests run on
+
+        forking.let_go((self._ours.fileno(), self._its.fileno()))
+
     def _stop(self, how: Ended | BaseException) -> None:
         self._how = self._how or how
         with contextlib.suppress(OSError):  # it has ended
@@ -323,9 +329,12 @@ class _Running:
         poll.register(self._its, select.POLLIN)
         if stream is not None:
             poll.register(*stream)
-        left = None if self._deadline is None else max(self._deadline - time.monotonic(), 0) * 1000
-        ready = dict(poll.poll(left))
-        if self._its.fileno() in ready:
-            raise _Stopped
-        if not ready:
-            raise _Late
+        while True:
+            left = None if self._deadline is None else max(self._deadline - time.monotonic(), 0)
+            ready = dict(poll.poll(None if left is None else min(left, _LONGEST) * 1000))
+            if self._its.fileno() in ready:
+                raise _Stopped
+            if ready:
+                return
+            if left is not None and left <= _LONGEST:
+                raise _Late

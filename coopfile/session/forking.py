@@ -7,6 +7,7 @@ import weakref
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Protocol
 
     class Forked(Protocol):
@@ -22,6 +23,18 @@ _known: weakref.WeakSet[Forked] = weakref.WeakSet()
 def track(thing: Forked) -> None:
     """Have a thing told in every child, as long as it is there."""
     _known.add(thing)
+
+
+def let_go(descriptors: Iterable[int]) -> None:
+    """Put /dev/null in the place of the child's copies of some descriptors; their numbers stay taken.
+
+    What was begun in the parent may go on in the child, too: it finds an end everywhere.
+    """
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for descriptor in descriptors:
+        if descriptor >= 0:
+            os.dup2(null, descriptor, inheritable=False)
+    os.close(null)
 
 
 def _in_child() -> None:

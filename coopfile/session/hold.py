@@ -7,6 +7,7 @@ import threading
 
 from coopfile.audit import about
 from coopfile.errors import CoopError
+from coopfile.session import forking
 from coopfile.session.model import SessionError, SessionGone
 
 TYPE_CHECKING = False
@@ -62,12 +63,16 @@ class Hold:
                     text = f"the session {self._spec.name} is closed"
                     raise SessionError(text, "make another Session", session=self._spec.name)
                 self._spec = self._spec.replace(environment=dict(os.environ))
+                used, self._used = self._used, True  # also if this is interrupted
                 try:
                     opened = self._backend.open(self._spec)
                 except CoopError:  # it may run, under another plan
+                    self._used = used
                     self._secrets = self._of_its_starter()
+                    if self._anonymous and not used:
+                        self._forget_quietly()
                     raise
-                self._fresh, self._used = opened.fresh, self._used or opened.fresh
+                self._fresh, self._used = opened.fresh, used or opened.fresh
                 # Asked now: a command may end the session.
                 self._secrets = {} if opened.fresh else self._of_its_starter()
                 self.live, self.weakenings = opened.live, opened.weakenings
@@ -86,6 +91,7 @@ class Hold:
             if error.begun:
                 raise
             return None
+        forking.track(running)
         streams.begun()
         if self._spec.plan.session.commit == "auto":
             self._backend.note(self._spec, command.argv)
@@ -101,6 +107,13 @@ class Hold:
         One that was started here has this process's, and so will one that was not started yet.
         """
         return self._secrets
+
+    def _forget_quietly(self) -> None:
+        """Remove what is left of a start that failed: nobody will look for it under its name."""
+        try:
+            self._backend.remove(self._spec)
+        except (CoopError, OSError):
+            pass  # why it could not be started counts
 
     def _of_its_starter(self) -> Mapping[str, str] | None:
         shared = about(self._spec.plan, None)
@@ -144,14 +157,17 @@ class Hold:
         with self._lock:
             self._closed = True
             ours = self._spec.leased and self._used and (self._fresh or self._anonymous)
-            self._used = False
             try:
                 if ours:
                     self._backend.stop(self._spec)
                     if self._anonymous:
                         self._backend.remove(self._spec)
+            except CoopError:
+                self._used = False
+                raise
             finally:
                 self.drop(self.live)
+            self._used = False  # not when it is interrupted: then there is still something to remove
 
     def end_quietly(self) -> None:
         """Close when nobody is there to be told; what is leased ends all the same when the process does."""

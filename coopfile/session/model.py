@@ -106,6 +106,9 @@ class Running(Protocol):
     def close(self) -> None:
         """Let go: a command that has not ended is killed with all that it started. May be called twice."""
 
+    def forked(self) -> None:
+        """Let go in a child that the program has forked: the command is the parent's, and goes on."""
+
 
 class Live(Protocol):
     """A session that runs, on one back end. Safe to use from several threads."""

@@ -36,12 +36,24 @@ class NativeLive:
 
     backend = "native"
 
-    def __init__(self, directory: str, name: str, plan: str | None, lease: int | None = None) -> None:
+    def __init__(self, directory: str, name: str, plan: str | None) -> None:
         """``plan`` is the digest of what it is known to run under."""
         self._directory = directory
         self._name = name
         self._plan = plan
-        self._lease = lease
+        self._lease: int | None = None
+
+    def lend(self) -> int:
+        """Have the session leased to this object; return what it gets of that, which the caller closes."""
+        from coopfile.session import forking
+
+        theirs, self._lease = os.pipe()
+        forking.track(self)  # now: a child that is forked while it starts is not to keep it
+        return theirs
+
+    def forked(self) -> None:
+        """Let a child that the program has forked not keep the session from ending with the program."""
+        self.release()
 
     def begin(self, command: Command, streams: Sequence[int] = ()) -> Running:
         """Start a command. Raises SessionGone, SessionError."""
@@ -110,9 +122,9 @@ class NativeLive:
 
     def release(self) -> None:
         """Give up the lease: a session that was leased ends."""
-        if self._lease is not None:
-            os.close(self._lease)
-            self._lease = None
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            os.close(lease)
 
     def _signal(self, number: int) -> None:
         """Send PID 1 a signal: from outside it counts."""
@@ -179,31 +191,25 @@ def start(spec: Spec, directory: str) -> Started:
 
 def _start(order: Order, name: str, state: str, held: Sequence[int]) -> Started:
     import pickle
+    from contextlib import ExitStack
 
     data = pickle.dumps(order)
-    receiving, reported = os.pipe()
-    lease = os.pipe() if order.leased else None
+    live = NativeLive(order.directory, name, order.plan)
     try:
-        helper.ask(state, data, (reported, *(lease[:1] if lease else ()), *held))
+        with ExitStack() as ours:
+            receiving, reported = os.pipe()
+            ours.callback(os.close, receiving)
+            with ExitStack() as theirs:
+                theirs.callback(os.close, reported)
+                given = [reported]
+                if order.leased:
+                    given.append(live.lend())
+                    theirs.callback(os.close, given[-1])
+                helper.ask(state, data, (*given, *held))
+            return Started(live, weakenings=tuple(_ready(receiving)))
     except BaseException:
-        os.close(receiving)
-        if lease:
-            os.close(lease[1])
+        live.release()
         raise
-    finally:
-        os.close(reported)
-        if lease:
-            os.close(lease[0])
-    try:
-        weakenings = tuple(_ready(receiving))
-    except BaseException:
-        if lease:
-            os.close(lease[1])
-        raise
-    finally:
-        os.close(receiving)
-    live = NativeLive(order.directory, name, order.plan, lease[1] if lease else None)
-    return Started(live, weakenings=weakenings)
 
 
 def _ready(receiving: int) -> Iterator[Weakening]:

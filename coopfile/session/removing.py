@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from coopfile.errors import CoopError
 from coopfile.native import running
 from coopfile.rootfs.tree import remove_tree
@@ -25,5 +27,6 @@ def remove(places: Sequence[str], state: str) -> None:
                 remove_tree(place)
         finally:
             running.let_start(lock)
+            os.close(lock)
     except OSError as error:
         raise CoopError(f"{error.filename or places[0]} cannot be removed: {error.strerror}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
 import time
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
         output: int | None
 
 
+_ENDLESS = 1e9  # seconds, 30 years: no longer time is one, and those of the kernel and of Python have an end
 SHELL = "/bin/sh"  # what POSIX calls for, and every image with a shell has
 # Seconds before each try at a session, which may end just when it is asked for something: what keeps
 # it takes a moment longer than what serves it.
@@ -97,15 +97,15 @@ class Session(Closing):
         if name is not None and is_own_name(name):
             text = f"{name} is such a name as sessions without one get, which are removed whole at their end"
             raise CoopError(text, "give another name, or none")
-        if ttl is not None and not 0 < ttl < math.inf:
+        if ttl is not None and not 0 < ttl < _ENDLESS:
             raise CoopError(f"ttl is {ttl}", "it is a number of seconds; without it the session is not ended")
         # The project is found now: the current directory may be another one when the session starts.
         self._spec = Spec(
-            name=name or own_name(os.getpid(), secrets.token_hex(4)),
+            name=_plain(name) if name else own_name(os.getpid(), secrets.token_hex(4)),
             plan=plan,
             project=_project(directory),
             environment={},
-            ttl=ttl,
+            ttl=None if ttl is None else float(ttl),
             leased=leased or name is None,
         )
         self._audit = audit and backend is None
@@ -165,11 +165,12 @@ class Session(Closing):
         plan, and CoopError for what else goes wrong; a status that is not 0 is no error.
         """
         command = self._command(argv, timeout, environment, directory)
-        entry = self._entry(command)
         streams = self._streams(stdin, stdout, stderr, output)
+        entry: Entry | None = None
         running: Running | None = None
         began = time.time()
         try:
+            entry = self._entry(command)
             running = self._begin(command, streams)
             ended = capture.attend(running, streams, command.timeout)
             self._written(entry, ended)
@@ -183,6 +184,8 @@ class Session(Closing):
         finally:
             if running is not None:
                 running.close()
+            if entry is not None:
+                entry.close()
             streams.close()
 
     def shell(self, text: str, **options: Unpack[ExecOptions]) -> Result:
@@ -208,11 +211,12 @@ class Session(Closing):
         from coopfile.session import aio
 
         command = self._command(argv, timeout, environment, directory)
-        entry = self._entry(command)
         streams = self._streams(stdin, stdout, stderr, output)
+        entry: Entry | None = None
         running: Running | None = None
         began = time.time()
         try:
+            entry = self._entry(command)
             running = await self._begin_async(command, streams)
             ended = await aio.attend(running, streams, command.timeout)
             self._written(entry, ended)
@@ -226,6 +230,8 @@ class Session(Closing):
         finally:
             if running is not None:
                 running.close()
+            if entry is not None:
+                entry.close()
             streams.close()
 
     async def shell_async(self, text: str, **options: Unpack[ExecOptions]) -> Result:
@@ -271,8 +277,12 @@ class Session(Closing):
 
         One that ends with the program ends now, if it was started here. Raises CoopError.
         """
-        self._finalizer.detach()
-        self._hold.close()
+        try:
+            self._hold.close()
+        except CoopError:
+            self._finalizer.detach()
+            raise
+        self._finalizer.detach()  # not when it is interrupted: then that is left to it
 
     def __repr__(self) -> str:
         return f"<Session {self.name} of {self._spec.project.root}>"
@@ -354,12 +364,17 @@ class Session(Closing):
         if timeout is None:
             seconds: float | None = self._spec.plan.limits.timeout / 1000
         elif timeout > 0:
-            seconds = None if timeout == math.inf else timeout
+            seconds = None if timeout >= _ENDLESS else float(timeout)
         else:
             raise CoopError(
                 f"timeout is {timeout}", "it is a number of seconds; math.inf stands for no limit"
             )
-        return Command(words, variables, place, seconds)
+        return Command(
+            tuple(map(_plain, words)),
+            tuple((_plain(name), _plain(value)) for name, value in variables),
+            None if place is None else _plain(place),
+            seconds,
+        )
 
     def _streams(self, stdin: Input, stdout: Target, stderr: Target, output: int | None) -> Streams:
         most = self._spec.plan.limits.output if output is None else output
@@ -385,6 +400,11 @@ def _shell(text: str) -> tuple[str, ...]:
     if not isinstance(text, str):
         raise CoopError("a shell takes a text", "Session.exec runs a list of a program and its arguments")
     return (SHELL, "-c", text)
+
+
+def _plain(text: str) -> str:
+    """Return a text as a str and nothing more: one of a class of its own, as of an enum, is in no message."""
+    return str.__str__(text)
 
 
 def _check_text(text: object) -> None:

@@ -113,6 +113,9 @@ class _Running:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    def forked(self) -> None:
+        self._descriptor = -1  # a process of another one's, which nobody waits for or ends here
+
     def _finish(self, *, kill: bool) -> bool:
         """Reap the process, whose number is nobody's afterwards; tell whether its time was over.
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -328,6 +329,20 @@ def test_while_it_changes(sessions: Sessions) -> None:
     process.kill()
     process.wait()
     assert int(sessions.project.output("cat /n")) > 0
+
+
+def test_a_shell_keeps_its_job(sessions: Sessions) -> None:
+    """A shell whose job stands still while ``coop commit`` works does not take it for stopped by Ctrl-Z."""
+    sessions.shell("true")
+    terminal = sessions.terminal("exec", "work", "--", "sh", "-i")
+    terminal.expect("[#$] ")
+    for number in range(6):
+        terminal.sendline(f"echo > /{number}; touch /tmp/{number}; busybox sleep 1; echo ended=$?")
+        wait_until(partial(sessions.shell, f"ls /tmp/{number} 2>/dev/null | cat"))
+        sessions.coop("commit", "work")
+        assert terminal.expect([r"ended=0\r", r"ended=\d"]) == 0
+    terminal.sendline("exit")
+    terminal.wait()
 
 
 @pytest.mark.parametrize("step", range(3))

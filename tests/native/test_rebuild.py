@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pexpect
 import pytest
 
 from tests.imaged import BUSYBOX, made
-from tests.sandboxes import DEADLINE, Project, descendants, wait_gone
+from tests.sandboxes import DEADLINE, Project, descendants, wait_gone, wait_until
 from tests.unit.rootfs.fakeregistry import FakeRegistry
 from tests.unit.rootfs.images import MadeImage
 
@@ -34,14 +35,15 @@ esac
 TOOL = '[packages]\napk = ["tool"]\n'
 
 
-def with_apk(version: str) -> MadeImage:
-    """Return an image of busybox and a package manager of the tests' own."""
+def with_apk(version: str, before: bytes = b"") -> MadeImage:
+    """Return an image of busybox and a package manager of the tests' own; ``before`` is run first by it."""
+    apk = APK.replace(b"\n", b"\n" + before + b"\n", 1)
     image = made(version)
     raw = io.BytesIO(image.tar)
     with tarfile.open(fileobj=raw, mode="a") as tar:
         member = tarfile.TarInfo("bin/apk")
-        member.size, member.mode = len(APK), 0o755
-        tar.addfile(member, io.BytesIO(APK))
+        member.size, member.mode = len(apk), 0o755
+        tar.addfile(member, io.BytesIO(apk))
     image.hold(raw.getvalue())
     return image
 
@@ -226,6 +228,28 @@ def test_an_upgrade_that_fails_keeps_the_lock(built: Built, registry: FakeRegist
     assert built.lock == before and built.project.output("cat /etc/version") == "one"
 
 
+def test_a_lock_that_is_renewed_during_a_build(built: Built, registry: FakeRegistry) -> None:
+    """A build that began with the lock of before does not bring it back."""
+    registry.add(with_apk("one", b"test $1 = info || touch /run/coop/apk/begun; busybox sleep 2"), "1")
+    built.write(TOOL)
+    project = built.project
+    building = subprocess.Popen(
+        [*project.actor.prefix, *project.actor.coop, "init", "-C", str(project.directory)],
+        env=project.environment,
+        stderr=subprocess.PIPE,
+    )
+    caches = project.home / ".local/share/coop/rootfs/caches"
+    assert wait_until(lambda: bool(list(caches.glob("*/apk/begun"))))
+    before = built.lock
+    registry.add(with_apk("two"), "1")
+    assert project.coop("lock", "--upgrade").status == 0
+    upgraded = built.lock
+    _, err = building.communicate(timeout=60)
+    assert building.returncode == 125 and b"Coopfile.lock was changed" in err, err
+    assert built.lock == upgraded != before
+    assert project.coop("init").status == 0 and project.output("cat /etc/version") == "two"
+
+
 def test_other_versions_than_the_locks(built: Built) -> None:
     """A build that finds another version says so; with --frozen it is not used."""
     built.write(TOOL)
@@ -252,6 +276,21 @@ def test_packages_come_and_go(built: Built) -> None:
     assert built.lock.endswith('\n[packages.apk]\n"other" = "9-r9"\n"tool" = "1.1-r0"\n')
     built.write("")
     assert built.project.coop("init").status == 0 and "packages" not in built.lock
+
+
+def test_where_nothing_more_can_be_started(built: Built) -> None:
+    """A user who has as many processes as may be is told so, wherever the build comes to it."""
+    project = built.project
+    if project.actor.uid == 0:
+        pytest.skip("the kernel never holds root to this limit")
+    built.write('setup.run = ["true"]\n')
+    building = project.home / ".local/share/coop/rootfs/building"
+    for most in (1, 2, 3, 4, 5, 6, 7, 8):
+        argv = ("prlimit", f"--nproc={most}", *project.actor.coop, "init", "-C", str(project.directory))
+        result = project.actor.run(*argv, environment=project.environment)
+        assert result.status == 0 or (result.status == 125 and "too many processes" in result.err), result
+        assert most > 1 or result.status == 125
+        assert not building.exists() or not list(building.iterdir())
 
 
 def test_frozen(built: Built, registry: FakeRegistry) -> None:

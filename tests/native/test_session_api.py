@@ -112,6 +112,50 @@ with coopfile.Session(plan) as session:
     assert "on" in result.out
 
 
+def test_texts_and_numbers_of_other_classes(program: Program) -> None:
+    """What is a str or a number is taken for one, as by subprocess: of an enum, or of a library."""
+    result = program("""
+import decimal, enum
+
+class Text(str): pass
+class Tool(str, enum.Enum):
+    ECHO = "echo"
+
+with coopfile.Session(plan, name=Text("work"), ttl=decimal.Decimal(60)) as session:
+    print(session.exec([Tool.ECHO, Text("said")], timeout=decimal.Decimal(5)).text)
+    print(session.shell(Text("echo $A; pwd"), environment={Text("A"): "b"}, directory=Text("/tmp")).text)
+    print(session.destroy(forget=True))
+""")
+    assert result.out.split() == ["said", "b", "/tmp", "()"]
+
+
+def test_a_timeout_of_centuries(program: Program) -> None:
+    """It does not end the session, and so what others run there."""
+    result = program("""
+with coopfile.Session(plan) as session:
+    print(session.exec(["echo", "one"], timeout=1e300).text)
+    print(asyncio.run(session.exec_async(["echo", "two"], timeout=1e10)).text)
+""")
+    assert result.out.split() == ["one", "two"]
+
+
+def test_a_child_that_leaves_a_command(program: Program) -> None:
+    """A child that is forked while a command runs, and leaves the call by its own end, does not end it."""
+    result = program("""
+def fork(number, frame):
+    if os.fork() == 0:
+        sys.exit(3)
+
+signal.signal(signal.SIGALRM, fork)
+with coopfile.Session(plan) as session:
+    session.exec(["true"])
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    print(session.shell("sleep 1; echo done").text)
+    print(os.waitstatus_to_exitcode(os.wait()[1]))
+""")
+    assert result.out.split() == ["done", "3"]
+
+
 def test_facts_of_a_command(program: Program) -> None:
     """Signal, time and memory are what they were."""
     result = program("""
@@ -186,6 +230,70 @@ with coopfile.Session(plan) as session:
     print(after == before)
 """)
     assert result.out == "True\nTrue\n"
+
+
+def test_a_program_without_descriptors(program: Program) -> None:
+    """Wherever they end it is an error in words, and the session goes on with what it has."""
+    result = program("""
+import resource
+with coopfile.Session(plan) as session:
+    session.shell("touch /tmp/here")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    refused = 0
+    for most in range(3, 20):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        try:
+            session.exec(["true"])
+        except coopfile.CoopError:
+            refused += 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    print(refused > 4, session.shell("ls /tmp").text)
+""")
+    assert result.out.split() == ["True", "here"]
+
+
+def test_a_session_that_cannot_be_started(project: Project, program: Program) -> None:
+    """Nothing is left of it, under a name that nobody would ask for again."""
+    result = program("""
+import socket
+with socket.socket() as taken:
+    taken.bind(("127.0.0.1", 0))
+    taken.listen()
+    ports = [f"127.0.0.1:{taken.getsockname()[1]}:80"]
+    plan = coopfile.compile(overrides={"network.mode": "none", "network.publish": ports})
+    with coopfile.Session(plan) as session:
+        try:
+            session.exec(["true"])
+        except coopfile.CoopError as error:
+            print("taken" in error.message)
+""")
+    assert result.out == "True\n"
+    assert sessions(project) == []
+
+
+def test_many_sessions_leave_nothing(project: Project, program: Program) -> None:
+    """A program that uses sessions all day, and wrongly at times, keeps no descriptor of any."""
+    result = program("""
+def use():
+    with coopfile.Session(plan) as session:
+        session.exec(["true"])
+        try:
+            session.exec(["true"], stdin="a text")
+        except coopfile.CoopError:
+            pass
+    named = coopfile.Session(plan, name="dev")
+    named.exec(["true"])
+    named.destroy(forget=True)
+    named.close()
+
+use()
+before = os.listdir("/proc/self/fd")
+for _ in range(3):
+    use()
+print(len(os.listdir("/proc/self/fd")) - len(before))
+""")
+    assert result.out == "0\n"
+    assert sessions(project) == []
 
 
 def test_a_call_that_is_left_kills_its_command(program: Program) -> None:
@@ -267,6 +375,39 @@ time.sleep(1000)
     finally:
         os.kill(child, signal.SIGKILL)
         program('coopfile.Session(plan, name="dev").destroy(forget=True)')
+
+
+def test_a_child_from_while_it_started(
+    project: Project, started: Callable[[str], subprocess.Popen[bytes]]
+) -> None:
+    """A child that is forked while a session starts does not keep it when the program is killed."""
+    process = started("""
+from coopfile.session import helper
+ask = helper.ask
+
+def forking(*order):
+    global child
+    ask(*order)
+    child = os.fork()
+    if not child:
+        time.sleep(1000)
+
+helper.ask = forking
+session = coopfile.Session(plan)
+session.exec(["true"])
+print(child, flush=True)
+time.sleep(1000)
+""")
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    try:
+        (place,) = sessions(project)
+        assert store.is_alive(place)
+        process.kill()
+        process.wait(DEADLINE)
+        assert wait_until(lambda: not store.is_alive(place))
+    finally:
+        os.kill(child, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("end", ["", "raise SystemExit(0)", "session.close()", "manager.get('a').destroy()"])

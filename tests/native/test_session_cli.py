@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import termios
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -328,6 +329,18 @@ def test_ttl(project: Project, sessions: Sessions) -> None:
     assert listed(project)["work"]["ttl"] == 1.0, "it is started again as it was"
 
 
+def test_nobody_can_be_told(project: Project, sessions: Sessions) -> None:
+    """A status is the command's also where coop's own words cannot be written, as to a full disk."""
+    started(sessions)
+    with open("/dev/full", "wb") as full:
+        for verb in (["exec"], ["run", "--session"]):
+            for command, status in ((["no-such-program"], 127), (["sh", "-c", "exit 3"], 3), (["true"], 0)):
+                process = begin(project, *verb, "work", "--", *command, stderr=full)
+                assert process.wait(DEADLINE) == status
+        process = begin(project, "exec", "work", "--timeout", "50ms", "--", "sleep", "60", stderr=full)
+        assert process.wait(DEADLINE) == 124
+
+
 # Signals
 
 
@@ -362,6 +375,32 @@ def test_ignored_signals(project: Project, sessions: Sessions) -> None:
     process.stdin.write(b"well\n")
     process.stdin.close()
     assert process.stdout.read() == b"well\n" and process.wait(DEADLINE) == 0
+
+
+def test_stopped_as_a_job(project: Project, sessions: Sessions) -> None:
+    """Ctrl-Z stops the command with coop where its streams are the caller's own, and it goes on with that."""
+    started(sessions)
+    ticks = project.write("ticks")
+    script = "while :; do echo >> ticks; sleep 0.02; done"
+    process = subprocess.Popen(
+        [*project.actor.prefix, *project.actor.coop, "exec", "work", "--", "sh", "-c", script],
+        stdin=subprocess.DEVNULL,
+        cwd=project.directory,
+        env=project.environment,
+        preexec_fn=os.setpgrp,  # a job that somebody could continue: else the kernel drops the signal
+    )
+    project._running.append(process)
+    assert wait_until(lambda: ticks.stat().st_size > 3)
+    process.send_signal(signal.SIGTSTP)
+    assert wait_until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(") ")[2][0] == "T")
+    time.sleep(0.2)
+    size = ticks.stat().st_size
+    time.sleep(0.3)
+    assert ticks.stat().st_size == size
+    process.send_signal(signal.SIGCONT)
+    assert wait_until(lambda: ticks.stat().st_size > size + 3)
+    process.terminate()
+    assert process.wait(DEADLINE) == 128 + signal.SIGTERM
 
 
 def test_a_killed_caller(project: Project, sessions: Sessions) -> None:

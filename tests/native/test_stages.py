@@ -339,6 +339,51 @@ def test_two_builds_at_once(built: Built, neighbour: Built) -> None:
     assert wait_until(lambda: not list((built.store / "building").iterdir()))
 
 
+def test_a_lock_gives_no_image_that_is_not_there(
+    built: Built, neighbour: Built, registry: FakeRegistry
+) -> None:
+    """A repository's lock cannot have the digest of another project's image, which nobody approved for it."""
+    built.init()
+    lock = (built.project.directory / "Coopfile.lock").read_text()
+    name = f"{registry.address}/innocent/app:1"
+    neighbour.project.write("Coopfile.lock", lock.replace(f"{registry.address}/team/app:1", name))
+    neighbour.project.coopfile(f'base.image = "{name}"\nsetup.network = "none"\n')
+    registry.script("/innocent/", lambda handler: handler.give(b"{}", 404, Content_Type="application/json"))
+    for verb in (("run", "--", "/bin/cat", "/etc/version"), ("init",)):
+        refused = neighbour.project.coop(*verb)
+        assert refused.status == 125 and refused.out == "", refused
+    assert "does not exist" in refused.err
+    registry.script("/innocent/", registry.serve)
+    fetched = len(registry.asked("/blobs/"))
+    assert neighbour.project.coop("init").status == 0
+    assert neighbour.project.output("cat /etc/version") == "one" and len(built.stages("image")) == 1
+    assert len(registry.asked("/blobs/")) == fetched + 1, "the image's config, and no layer"
+
+
+def test_two_builds_of_a_project_at_once(built: Built, registry: FakeRegistry) -> None:
+    """What one has installed the other has too: downloads that came meanwhile do not make it another's."""
+    registry.add(with_apk("one", b"busybox sleep 1"), "1")
+    built.project.coopfile(
+        f'[base]\nimage = "{registry.address}/team/app:1"\n'
+        '[packages]\napk = ["tool"]\n[setup]\nnetwork = "none"\n'
+    )
+    assert built.project.coop("lock").status == 0
+    project = built.project
+    started = [
+        subprocess.Popen(
+            [*project.actor.prefix, *project.actor.coop, "init", "-C", str(project.directory)],
+            env=project.environment,
+            stderr=subprocess.PIPE,
+        )
+        for _ in range(3)
+    ]
+    for process in started:
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+    assert len(built.stages("packages.apk")) == 1
+    assert project.output("cat /etc/tool-version") == "1.1"
+
+
 def test_files_in_the_store_are_the_owners_own(built: Built) -> None:
     """Every file of a stage is of who built it, whatever a command wanted, and nobody else gets there."""
     built.init("busybox chown 33:33 /etc/version; mkdir /closed; touch /closed/in; chmod 0 /closed")

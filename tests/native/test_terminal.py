@@ -16,13 +16,14 @@ pytestmark = pytest.mark.native
 
 @pytest.mark.parametrize("ending", ["exit 3", "kill -9 $$"])
 def test_settings_and_mode_are_put_back(project: Project, ending: str) -> None:
-    """Echo that was switched off, and a device opened for all, are as before when coop returns."""
+    """Echo that was switched off, a device opened for all or not waiting: all is as before at the end."""
     terminal, device = os.openpty()
     if project.actor.uid != os.geteuid():
         os.fchown(device, project.actor.uid, project.actor.gid)
     os.fchmod(device, 0o620)
     before = termios.tcgetattr(device)
-    script = f"stty -echo raw </dev/stdin; chmod 666 /proc/self/fd/0; stat -Lc %a /proc/self/fd/0; {ending}"
+    script = "stty -echo raw </dev/stdin; chmod 666 /proc/self/fd/0; stat -Lc %a /proc/self/fd/0; "
+    script += f"python3 -c 'import os; os.set_blocking(0, False)'; {ending}"
     process = subprocess.Popen(
         ["setsid", "--ctty", "--wait", *project.argv(["bash", "-c", script])],
         stdin=device,
@@ -36,5 +37,6 @@ def test_settings_and_mode_are_put_back(project: Project, ending: str) -> None:
     assert process.returncode == (3 if ending == "exit 3" else 137)
     assert termios.tcgetattr(device) == before
     assert stat.S_IMODE(os.fstat(device).st_mode) == 0o620
+    assert os.get_blocking(device)
     os.close(terminal)
     os.close(device)

@@ -58,6 +58,14 @@ def test_a_plan_by_path(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         coopfile.compile(project / "none.toml")
 
 
+@pytest.mark.parametrize("text", ["\U0001f600 \U00020bb7", "é\u2028", "\"'\\\n\t"])
+def test_overrides_are_texts_of_every_character(project: Path, text: str) -> None:
+    """What TOML writes in another way than JSON, as beyond U+FFFF, arrives as it is."""
+    plan = coopfile.compile(overrides={"env.A": text, "env": {"B": text}, "setup.run": [text.strip()]})
+    assert {variable.name: variable.value for variable in plan.env} == {"A": text, "B": text}
+    assert plan.setup.run == (text.strip(),)
+
+
 def test_overrides_are_values_of_each_type(project: Path) -> None:
     """Texts, numbers, booleans, lists and tables, hostile characters included."""
     hostile = 'a"b\\c\n#\té\u2028 = ]'
@@ -179,6 +187,17 @@ def test_an_argv_holds_the_plan_and_no_value_of_the_host(
     assert canonical.from_json(argv[argv.index("--plan") + 1], "--plan") == plan
     assert not [word for word in argv if "very-secret" in word]
     assert coopfile.wrap(["true"], plan, timeout=0.0001)[-3] == "1ms"
+
+
+def test_times_of_an_argv(project: Path) -> None:
+    """Infinity is no limit, as for a session; what ``--timeout`` would not take is refused at once."""
+    plan = coopfile.compile()
+    assert coopfile.wrap(["true"], plan, timeout=168 * 3600)[-3] == "604800000ms"
+    assert "--timeout" not in coopfile.wrap(["true"], plan, timeout=float("inf"))
+    for wrong in (0, -1, float("nan"), 1e9):
+        with pytest.raises(CoopError, match="timeout is") as caught:
+            coopfile.wrap(["true"], plan, timeout=wrong)
+        assert caught.value.remedy
 
 
 def run(argv: list[str], **how: Any) -> subprocess.CompletedProcess[str]:

@@ -79,6 +79,9 @@ def test_damaged_packages(packages: str) -> None:
         "version = 1\nbase = 1",
         lock.text(LOCK) + "[more]",
         "[",
+        "version = 1\nx = " + "[" * 500 + "]" * 500,
+        "a" + ".a" * 5000 + " = 1",
+        "version = " + "1" * 5000,
     ],
 )
 def test_damaged(text: str) -> None:

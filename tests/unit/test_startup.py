@@ -26,9 +26,9 @@ for name, module in modules.items():
     spec = module.__spec__
     print(name, module.__name__, module.__file__, module.__package__, getattr(module, "__path__", None))
     print(spec.name, spec.origin, spec.cached, spec.has_location, spec.submodule_search_locations)
-    print(spec.parent, type(spec.loader), type(module.__loader__), module.__doc__)
+    print(spec.parent, type(spec.loader), type(module.__loader__))
     print(getattr(sys.modules[module.__package__], name.rpartition(".")[2], None) is module)
-    print(sorted(set(vars(module)) - {"__cached__"}))
+    print(sorted(set(vars(module)) - {"__cached__", "__annotations__", "annotations"}))
 """
 
 FIRST = {"image": "run", "proxy": "run", "attached": "exec"}  # what is loaded before
@@ -168,3 +168,10 @@ def test_no_place(library: Path) -> None:
         assert not bundle(library).exists()
     finally:
         cache.chmod(0o755)
+
+
+def test_an_interrupt_while_it_loads(library: Path) -> None:
+    """Ctrl-C ends the program without a word also before the command line is read."""
+    script = "def load(name): raise KeyboardInterrupt\nstartup.load, sys.argv = load, ['coop', 'exec']\n"
+    result = python(library, f"import sys\nfrom coopfile import startup\n{script}startup.entry()")
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "")

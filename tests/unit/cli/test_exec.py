@@ -96,6 +96,9 @@ class Over:
         """Let go."""
         os.close(self._file)
 
+    def forked(self) -> None:
+        """Have nothing in common with anybody."""
+
 
 def test_what_was_blocked_before_this_process_looked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

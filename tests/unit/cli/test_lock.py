@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from coopfile import lock as file
@@ -55,6 +57,39 @@ def test_frozen() -> None:
         "  packages.apt: sed is 4.9, and not in Coopfile.lock",
     ]
     assert "coop rebuild --upgrade" in str(caught.value.remedy)
+
+
+def renewed(lock: file.Lock) -> str:
+    """Return the text of a lock of another image."""
+    return file.text(lock.replace(digest="sha256:" + "cd" * 32))
+
+
+@pytest.mark.parametrize("known", [LOCK, None])
+def test_a_lock_that_was_renewed_meanwhile_is_left(tmp_path: Path, known: file.Lock | None) -> None:
+    """What somebody else writes while a build goes on is not replaced by what the build began with."""
+    path = tmp_path / "Coopfile.lock"
+    path.write_text(renewed(LOCK))
+    settled = Settled(str(path), known, KNOWN)
+    with pytest.raises(CoopError, match="was changed"):
+        lock.write(settled, print)
+    assert path.read_text() == renewed(LOCK)
+    path.write_text(file.text(LOCK))
+    lock.write(settled, print)
+    assert path.read_text() == file.text(KNOWN)
+    path.unlink()
+    lock.write(settled, print)
+    assert path.read_text() == file.text(KNOWN)
+
+
+def test_a_lock_that_was_damaged_meanwhile_is_left(tmp_path: Path) -> None:
+    """Such as by a merge; one that was damaged before is renewed."""
+    path = tmp_path / "Coopfile.lock"
+    path.write_text("<<<<<<<")
+    with pytest.raises(CoopError, match="was changed"):
+        lock.write(Settled(str(path), LOCK, KNOWN), print)
+    assert path.read_text() == "<<<<<<<"
+    lock.write(Settled(str(path), None, KNOWN), print)
+    assert path.read_text() == file.text(KNOWN)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from coopfile.cli import output
+
+ROOT = Path(output.__file__).parent.parent.parent
 
 
 @pytest.mark.parametrize(
@@ -71,3 +76,22 @@ def test_emit_json_is_ascii(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert text.isascii()
     assert json.loads(text) == {"name": "café", "n": 1}
+
+
+@pytest.mark.parametrize("verb", [["schema"], ["stop", "--json", "no/name"]])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk(tmp_path: Path, verb: list[str], unbuffered: str) -> None:
+    """Output that cannot be written is an error in words, also when what is written is an error."""
+    program = "from coopfile.startup import entry; entry()"
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program, *verb],
+            env={"HOME": str(tmp_path), "PYTHONUNBUFFERED": unbuffered, "PYTHONPATH": str(ROOT)},
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode in (2, 125)
+    assert done.stderr.startswith("coop: error: ") and "Traceback" not in done.stderr

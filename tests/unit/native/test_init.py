@@ -16,7 +16,7 @@ gate, opener = os.pipe()
 os.write(opener, b"1")
 if sys.argv[1] == "dead":
     os.close(opener)
-init._pass_gate(types.SimpleNamespace(gate=gate, monitor=0), [])
+init._pass_gate(types.SimpleNamespace(gate=gate, monitor=0, network=None), [])
 """
 
 

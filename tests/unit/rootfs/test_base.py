@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from coopfile.errors import CoopError
-from coopfile.language.items import ImageReference
+from coopfile.language.items import HostPattern, ImageReference, LocalImage
 from coopfile.plan.model import Base as BaseTable
 from coopfile.plan.model import Plan
 from coopfile.rootfs import base
@@ -22,6 +22,7 @@ from tests.unit.plan.samples import PLAN, with_leaf
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 IMAGE = ImageReference("docker.io", "library/debian", "12", DIGEST)
+SOURCE = "docker.io/library/debian"
 IMAGED = PLAN.replace(base=BaseTable(IMAGE))
 CHANGES: dict[str, object] = {
     "packages.apt": ("other",),
@@ -55,7 +56,7 @@ def found(store: Store) -> Iterator[Callable[[Plan], Base]]:
 def build(store: Store, links: tuple[Link, ...]) -> None:
     """Build empty stages."""
     for link in links:
-        about = {"environment": [["A", "b"]]} if link.kind == "image" else {}
+        about = {"environment": [["A", "b"]], "source": SOURCE} if link.kind == "image" else {}
 
         def make(_: str, about: Mapping[str, Any] = about) -> Mapping[str, Any]:
             return about
@@ -109,6 +110,29 @@ def test_found_again(store: Store, found: Callable[[Plan], Base]) -> None:
     assert store.collect().stages == (), "what was found is held"
 
 
+@pytest.mark.parametrize(
+    "image",
+    [
+        IMAGE.replace(repository="library/other"),
+        IMAGE.replace(registry="registry.example"),
+        LocalImage("oci", "/image", None, DIGEST),
+        LocalImage("oci", "image", None, DIGEST),
+    ],
+)
+def test_an_image_from_elsewhere(
+    store: Store, found: Callable[[Plan], Base], image: ImageReference | LocalImage
+) -> None:
+    """What a lock says is no reason to give a project what came from a place that it does not name."""
+    links = chain(IMAGED, None)
+    build(store, links)
+    with pytest.raises(CoopError, match="from elsewhere") as caught:
+        found(with_leaf(IMAGED, "base.image", image))
+    assert "coop init" in str(caught.value.remedy)
+    assert found(with_leaf(IMAGED, "base.image", IMAGE.replace(tag="other"))).layers
+    store.use("/project", tuple(link.key for link in links))
+    assert found(with_leaf(IMAGED, "base.image", image)).layers
+
+
 @pytest.mark.parametrize("times", [0, 1])
 def test_a_stage_that_is_gone(store: Store, found: Callable[[Plan], Base], times: int) -> None:
     """A stage that is missing is noticed, however often all were found before."""
@@ -149,6 +173,27 @@ def test_the_network_makes_another_stage() -> None:
     without, with_one = (chain(with_leaf(IMAGED, "setup.network", mode), None) for mode in ("none", "host"))
     assert without[0] == with_one[0]
     assert not {link.key for link in without[1:]} & {link.key for link in with_one[1:]}
+
+
+def test_what_a_proxy_lets_a_build_reach_makes_another_stage(
+    store: Store, found: Callable[[Plan], Base]
+) -> None:
+    """A command that was let to other hosts made another layer; without a proxy the list does not count."""
+    proxied = with_leaf(IMAGED, "setup.network", "proxy")
+    none, some, same = (
+        with_leaf(proxied, "network.allow", tuple(map(HostPattern, hosts)))
+        for hosts in ((), ("b.example", "a.example"), ("a.example", "b.example"))
+    )
+    assert chain(none, None)[0] == chain(some, None)[0] and chain(some, None) == chain(same, None)
+    assert not {link.key for link in chain(none, None)[1:]} & {link.key for link in chain(some, None)[1:]}
+    links = chain(none, None)
+    build(store, links)
+    store.use("/project", tuple(link.key for link in links))
+    found(none)
+    with pytest.raises(CoopError, match="has changed"):
+        found(some)
+    other = with_leaf(IMAGED, "network.allow", some.network.allow)
+    assert chain(other, None) == chain(IMAGED, None)
 
 
 def test_what_changed_is_told(store: Store, found: Callable[[Plan], Base]) -> None:

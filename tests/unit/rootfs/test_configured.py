@@ -81,7 +81,11 @@ def test_an_older_format_says_nothing(system: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"[", b"registry = 1", b"registry = [1]", b"\xff", b"#" * (1 << 20) + b"#"]
+    "content",
+    [
+        *(b"[", b"registry = 1", b"registry = [1]", b"\xff", b"#" * (1 << 20) + b"#"),
+        b"x = " + b"[" * 500 + b"]" * 500,
+    ],
 )
 def test_a_damaged_file_is_an_error(system: Path, content: bytes) -> None:
     """That names the file; nothing is guessed."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
 import os
 import tarfile
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -427,6 +429,57 @@ def test_a_locked_manifest_has_to_be_what_its_name_says(tmp_path: Path) -> None:
     path = layout(tmp_path, index(made.entry(None)), made, other)
     (path / "blobs/sha256" / sha256(made.manifest)[7:]).write_bytes(other.manifest)
     assert "has the digest" in fails(lambda: locked("oci", path, sha256(made.manifest))).message
+
+
+@pytest.mark.parametrize("size", [100, 5000, 1 << 20, (1 << 20) + 100])
+def test_there_is_no_room_to_decompress_an_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """However much of it is left for the end, the error says what helps."""
+    path = tmp_path / "image.tar.gz"
+    path.write_bytes(gzip.compress(bytes(size)))
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: open("/dev/full", "r+b", buffering=8192))  # noqa: SIM115
+    error = fails(lambda: open_local("docker-archive", str(path)))
+    assert "cannot be decompressed: [Errno 28]" in error.message and "TMPDIR" in str(error.remedy)
+
+
+def test_there_is_no_place_to_decompress_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is not the archive's fault."""
+    path = tmp_path / "image.tar.gz"
+    path.write_bytes(gzip.compress(bytes(1024)))
+
+    def nowhere() -> None:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", nowhere)
+    error = fails(lambda: open_local("docker-archive", str(path)))
+    assert "cannot be decompressed" in error.message and "TMPDIR" in str(error.remedy)
+
+
+@pytest.mark.parametrize("transport", ["oci", "docker-archive"])
+def test_an_interrupt_ends_a_copy(tmp_path: Path, transport: str) -> None:
+    """Control-C does not wait until layers of many gigabytes are copied, and leaves nothing of them."""
+    made = MadeImage()
+    large = os.urandom(1 << 20) * 8
+    made.hold(large, large)
+    place = (
+        layout(tmp_path, index(made.entry(None)), made)
+        if transport == "oci"
+        else archive(tmp_path / "image.tar", saved(made))
+    )
+    blobs = tmp_path / "blobs"
+    blobs.mkdir()
+    source = open_local(transport, str(place))
+    told: list[int] = []
+
+    def interrupt(_: Descriptor, count: int) -> None:
+        told.append(count)
+        if len(told) == 1:
+            source.close()
+
+    with pytest.raises(CoopError, match="stopped"):
+        fetch_all(source, source.image(AMD64).layers, str(blobs), interrupt)
+    assert len(told) == 1 and list(blobs.iterdir()) == []
 
 
 @pytest.mark.parametrize("transport", ["oci", "docker-archive"])

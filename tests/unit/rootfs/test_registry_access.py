@@ -47,6 +47,12 @@ def test_a_redirect_leads_to_the_blob(make_registry: Callable[[], FakeRegistry],
         ("file:///etc/passwd", "cannot be used"),
         ("http://u:p@127.0.0.1/x", "cannot be used"),
         ("https:///x", "cannot be used"),
+        ("http://[::1", "cannot be used"),
+        ("//[x]y/z", "cannot be used"),
+        ("/v2/\xe9", "cannot be used"),
+        ("https://\xe9.example/", "cannot be used"),
+        (f"https://{'a' * 64}.example/", "cannot be used"),
+        ("https://a..example/", "cannot be used"),
     ],
 )
 def test_a_redirect_to_a_place_that_is_not_safe_is_refused(
@@ -55,6 +61,23 @@ def test_a_redirect_to_a_place_that_is_not_safe_is_refused(
     """Other schemes, other hosts without TLS, and addresses with passwords are not followed."""
     registry.script("/blobs/", lambda handler: redirect(handler, target))
     assert said in fails(lambda: fetch(registry, tmp_path / "layer")).message
+
+
+def test_a_redirect_may_have_any_name(registry: FakeRegistry, tmp_path: Path) -> None:
+    """Also one that is not ASCII, which servers send as it is."""
+    registry.blobs[BLOB.digest] = BIG
+    registry.script("/blobs/", lambda handler: redirect(handler, "/é?sig=1".encode().decode("latin-1")))
+    registry.script("/%C3%A9?sig=1", lambda handler: handler.give(BIG))
+    fetch(registry, tmp_path / "layer")
+    assert (tmp_path / "layer").read_bytes() == BIG
+
+
+@pytest.mark.parametrize("host", ["a" * 64 + ".example", "a..example"])
+def test_a_token_server_that_nobody_can_look_up(registry: FakeRegistry, host: str) -> None:
+    """It is an error in words."""
+    challenge = f'Bearer realm="https://{host}/token"'
+    registry.script("/v2/", lambda handler: handler.give(b"{}", 401, WWW_Authenticate=challenge))
+    assert "cannot be used" in fails(lambda: image(registry)).message
 
 
 def test_redirects_in_a_circle_end(registry: FakeRegistry, tmp_path: Path) -> None:

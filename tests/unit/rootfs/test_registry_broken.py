@@ -257,6 +257,22 @@ def test_an_interrupt_ends_all_downloads(registry: FakeRegistry, tmp_path: Path)
     source.close()
 
 
+def test_a_length_of_thousands_of_digits_says_nothing(registry: FakeRegistry, tmp_path: Path) -> None:
+    """Of documents and of blobs; what arrives is bounded and verified without it."""
+
+    def endless(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "9" * 5000)
+        handler.end_headers()
+        handler.wfile.write(BIG[:1000])
+        handler.close_connection = True
+
+    registry.script("/v2/", endless)
+    assert "cannot be used" in fails(lambda: image(registry)).message
+    assert "broke off" in fails(lambda: fetch(registry, tmp_path / "layer")).message
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_full_disk_is_told_as_such(registry: FakeRegistry) -> None:
     """The path and the reason are in the error."""
     registry.blobs[BLOB.digest] = BIG

@@ -134,6 +134,25 @@ def test_a_sweep_spares_the_living(store: Store) -> None:
     assert process.exitcode == 0 and store.stage("slow") is not None
 
 
+@pytest.mark.parametrize("call", ["makedirs", "open"])
+def test_a_sweep_that_comes_between(store: Store, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """A place for a stage that is swept away before its builder has locked it is made again."""
+    original: Any = getattr(os, call)
+    swept: list[str] = []
+
+    def sweeping(path: str, *arguments: Any, **named: Any) -> Any:
+        result = original(path, *arguments, **named)
+        if os.path.dirname(str(path)) == f"{store.directory}/building" and not swept:
+            swept.append(path)
+            Store(store.directory)._sweep()
+            assert not os.path.exists(path)
+        return result
+
+    monkeypatch.setattr(os, call, sweeping)
+    assert Path(build(store, "a").fs, "a").read_text() == "a"
+    assert swept and not left(store)
+
+
 def test_half_a_stage_is_none(store: Store) -> None:
     """A stage without what describes it, or with half of that, is not there."""
     stage = build(store, "a")

@@ -271,6 +271,29 @@ def test_the_number_of_entries_and_of_directories_is_bounded(place: Place) -> No
     assert "more than 100 directories" in place.refuse(archive(*deep), limits=limits)
 
 
+def test_what_is_kept_in_memory_is_bounded(place: Place) -> None:
+    """Headers of one entry together, and over all layers directories' attributes and the paths of both."""
+    extra = pax({b"SCHILY.xattr.trusted.x": b"x" * 1000})
+    limits = Limits(header=1200, memory=10_000)
+    deep = b"".join(pax({b"path": b"/".join([name * 99] * 11)}) + directory(b"d") for name in (b"a", b"b"))
+    refused = [
+        ("more than 1200 bytes", [archive(extra, extra, file(b"a"))]),
+        ("attributes have more than", [archive(*[extra + directory(b"d%d" % n) for n in range(10)])]),
+        ("attributes have more than", [archive(extra + directory(b"d")) for _ in range(10)]),
+        ("attributes have more than", [archive(deep)]),
+        (
+            "attributes have more than",
+            [b"", archive(link(b"l", b"a" * 90), *[file(b"l/%d" % n) for n in range(150)])],
+        ),
+    ]
+    for number, (message, layers) in enumerate(refused):
+        assert message in place.refuse(*layers, limits=limits, root=place.root.parent / f"root{number}")
+    names = archive(*[file(b"%099d" % n) for n in range(90)])
+    place.unpack(
+        *[names for _ in range(5)], archive(*[extra + file(b"f%d" % n) for n in range(20)]), limits=limits
+    )
+
+
 def test_the_size_is_bounded(place: Place) -> None:
     """Of one file by what its header says, of holes, of a layer and of all layers together."""
     limits = Limits(bytes=1 << 20)

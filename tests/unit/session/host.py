@@ -171,6 +171,11 @@ class HostRunning:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    def forked(self) -> None:
+        """Forget the process, which is the parent's."""
+        self.process.returncode = 0
+        self._descriptor = -1
+
     def _end(self) -> None:
         self._timed_out = True
         self.kill()

@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,6 +142,8 @@ def test_streams_as_subprocess_has_them(session: coopfile.Session) -> None:
         ({"stdout": io.BytesIO()}, "stdout is a BytesIO"),
         ({"stderr": b"x"}, "stderr is a bytes"),
         ({"stdout": subprocess.STDOUT}, "stdout is an int"),
+        ({"stdin": 999999}, "stdin is the descriptor 999999, which is not open"),
+        ({"stderr": 10**20}, "which is not open"),
     ],
 )
 def test_streams_that_are_none(session: coopfile.Session, streams: dict[str, Any], said: str) -> None:
@@ -212,6 +216,34 @@ def test_timeouts(session: coopfile.Session) -> None:
     for wrong in (0, -1, math.nan):
         with pytest.raises(CoopError, match="timeout is"):
             session.exec(["true"], timeout=wrong)
+
+
+def test_a_forked_child_does_not_hold_the_input(session: coopfile.Session, tmp_path: Path) -> None:
+    """A command whose program forks meanwhile sees the end of its input, however long the child lives."""
+    script = f"touch {tmp_path}/begun; sleep 0.2; wc -c"
+    results: list[coopfile.Result] = []
+    thread = threading.Thread(target=lambda: results.append(session.shell(script, stdin=bytes(1 << 20))))
+    thread.start()
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.01)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads, which is the point
+        child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    thread.join(10)
+    is_held = thread.is_alive()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    thread.join()
+    assert (results[0].text.strip(), is_held) == (str(1 << 20), False)
+
+
+@pytest.mark.parametrize("timeout", [30 * 86400, 1e12, 1e300, 10**400])
+def test_a_timeout_of_months(session: coopfile.Session, timeout: float) -> None:
+    """What is more than poll(2), or Python, takes for a time is one all the same, or none in 30 years."""
+    assert session.exec(["echo", "x"], timeout=timeout).text == "x\n"
 
 
 def test_many_at_once(session: coopfile.Session) -> None:

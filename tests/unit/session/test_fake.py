@@ -92,6 +92,8 @@ def test_time_that_is_over(session: coopfile.Session, fake: coopfile.FakeBackend
     fake.answer(["slow"], takes=3600, stdout="so far\n")
     result = session.exec(["slow"], timeout=60)
     assert (result.status, result.timed_out, result.duration, result.text) == (124, True, 60, "so far\n")
+    result = session.exec(["slow"], timeout=1e7)
+    assert (result.status, result.timeout) == (0, 1e7)
     result = session.exec(["slow"], timeout=math.inf)
     assert (result.status, result.timed_out, result.duration) == (0, False, 3600)
 

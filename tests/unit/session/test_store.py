@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -103,6 +104,16 @@ def test_alive(directory: str) -> None:
     assert store.is_alive(directory) and not store.wait_end(directory, 0)
     os.close(held)
     assert not store.is_alive(directory) and store.wait_end(directory, 0)
+
+
+def test_without_a_descriptor_to_look_with(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that cannot be looked at is not taken for one that has ended."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "open", full)
+    assert store.is_alive(directory)
 
 
 def test_one_starts_at_a_time(directory: str) -> None:
