@@ -23,7 +23,7 @@ from coopfile.language.merging import BUILT_IN, Origin, Settings, defaults
 from coopfile.language.settings import SETTINGS
 from coopfile.plan import canonical
 from coopfile.plan.bind import expand, inside, parents
-from coopfile.plan.compare import Change, compare, widening
+from coopfile.plan.compare import Change, compare
 from coopfile.plan.model import Access, Files, Plan, leaf, with_leaf
 from coopfile.plan.resolve import resolve
 from coopfile.record import Record
@@ -34,6 +34,8 @@ OWN_LAYERS = ("default", "user", "environment", "command line")
 _SUFFIX = ".json"
 _OWN = "it has to be a directory of yours (was coop started with sudo?); XDG_STATE_HOME puts it elsewhere"
 _FILES = ("files.read", "files.write")
+# What these say is nobody's business inside a sandbox; on the host itself it is as good as any command.
+_ON_HOST = ("env", "agent.command")
 
 
 class ApprovalError(CoopError):
@@ -77,15 +79,25 @@ def unapproved(compiled: Compiled, directory: str) -> tuple[Change, ...]:
     known = approval.plan
     if known.access is None or asked.access is None:
         known = known.replace(access=own.access)  # approved for somebody else than who asks
-    since = {(change.key, change.new) for change in widening(compare(known, asked))}
+    since = {(change.key, change.new) for change in _beside_files(known, asked)}
     rest = (change for change in wider if change.key not in _FILES and (change.key, change.new) in since)
     return _in_order((*rest, *gains((own.files, known.files), asked.files, _home())))
 
 
 def _widening(old: Plan, new: Plan) -> tuple[Change, ...]:
     """Return what a plan widens on this machine, where it is known which paths are one."""
-    rest = (change for change in widening(compare(old, new)) if change.key not in _FILES)
-    return _in_order((*rest, *gains((old.files,), new.files, _home())))
+    return _in_order((*_beside_files(old, new), *gains((old.files,), new.files, _home())))
+
+
+def _beside_files(old: Plan, new: Plan) -> tuple[Change, ...]:
+    """Return what else widens: where commands may come to run on the host itself, also how they run there."""
+    on_host = _ON_HOST if new.sandbox.fallback == "host" else ()
+    return tuple(
+        change.replace(kind=WIDENS)
+        for change in compare(old, new)
+        if change.key not in _FILES
+        and (change.kind == WIDENS or (change.key in on_host and change.new not in (None, ())))
+    )
 
 
 def _in_order(changes: Iterable[Change]) -> tuple[Change, ...]:
@@ -181,7 +193,8 @@ def _approved(compiled: Compiled) -> Plan:
             continue
         value, default = leaf(asked, setting.key), leaf(least, setting.key)
         shown = {change.new for change in wider if change.key == setting.key}
-        beyond = {delta.new for delta in setting.wider.compare(default, value) if delta.kind == WIDENS}
+        deltas, on_host = setting.wider.compare(default, value), setting.key in _ON_HOST
+        beyond = {delta.new for delta in deltas if delta.kind == WIDENS or on_host}
         if setting.wider.by_item:
             value = tuple(item for item in value if item in shown or item not in beyond)
         elif beyond and not shown:

@@ -139,6 +139,28 @@ def test_what_the_reader_gives_is_not_approved_for_the_project(project: Path, re
     ]
 
 
+ON_HOST = '[env]\nLD_PRELOAD = "./evil.so"\n[agent]\ncommand = ["./evil"]\n[limits]\nmemory = "4g"\n'
+
+
+def test_how_commands_run_on_the_host_is_to_be_approved(
+    project: Path, records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where commands may run on the host itself, a project's variables and its agent need approval, too."""
+    approval.approve(_compile(project, ON_HOST), str(records))
+    assert _open(_compile(project), records) == []
+    monkeypatch.setenv("COOP_SANDBOX_FALLBACK", "host")
+    compiled = _compile(project)
+    assert _open(compiled, records) == [
+        'widens  agent.command: [] → ["./evil"]',
+        "widens  env: + LD_PRELOAD=./evil.so",
+    ]
+    approval.approve(compiled, str(records))
+    assert _open(_compile(project), records) == []
+    other = ON_HOST.replace("evil.so", "worse.so")
+    assert _open(_compile(project, other), records) == ["widens  env: + LD_PRELOAD=./worse.so"]
+    assert _open(_compile(project, '[limits]\nmemory = "4g"\n'), records) == []
+
+
 def test_an_approval_for_nobody_gives_no_trust(
     project: Path, records: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from coopfile.access.trust import GRANTS
 from coopfile.engines import choose
 from coopfile.engines.choose import NoBackendError, look, wanted
 from coopfile.errors import CoopError
 from coopfile.language.items import LocalImage
-from coopfile.plan.model import Plan, is_built
+from coopfile.plan.model import Access, Plan, is_built
 from tests.unit.engines import infos
 from tests.unit.plan.samples import PLAN, with_leaf
 
@@ -94,6 +95,17 @@ def test_what_is_chosen(install: Install, given: Plan, programs: dict[str, str],
     """The first that is there and gives what the plan asks for; plans on BASE do without namespaces."""
     without = NO_NAMESPACES if is_built(given) else None
     assert choose.choose(given, install(**programs), without=without).title == title
+
+
+def test_who_is_to_be_sandboxed_is(install: Install) -> None:
+    """What an owner allows themselves, commands on the host itself, is not for the users that they let in."""
+    given, environment = plan(BASE, fallback="host"), install()
+    owner = Access("me", "owner", "direct", GRANTS["owner"].tools, GRANTS["owner"].stores, False)
+    given = given.replace(access=owner)
+    assert choose.choose(given, environment, without=NO_NAMESPACES).title == "host (not isolated)"
+    given = given.replace(access=owner.replace(trust="full", sandboxed=True))
+    with pytest.raises(NoBackendError):
+        choose.choose(given, environment, without=NO_NAMESPACES)
 
 
 def test_what_is_built_is_native(install: Install) -> None:
