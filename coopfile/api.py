@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from coopfile.plan.model import Plan
 
-_LONGEST = 168 * 3600  # seconds: what `--timeout` takes
 _PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from coopfile.startup import entry; entry()"
 
 
@@ -64,12 +63,15 @@ def wrap(
     options = ["-q", "--plan", canonical.to_json(plan, indent=None)]
     if directory is not None:
         options += ["-C", os.path.abspath(directory)]
-    if timeout is not None and not timeout > 0:  # nor nan
-        raise CoopError(f"timeout is {timeout}", "it is a number of seconds; None stands for no limit")
-    if timeout is not None and timeout <= _LONGEST:
+    if timeout is not None and timeout != float("inf"):
+        from coopfile.language.quantities import Duration
+
+        most = Duration.maximum // 1000
+        if not timeout > 0:  # nor nan
+            raise CoopError(f"timeout is {timeout}", "it is a number of seconds; None stands for no limit")
+        if timeout > most:
+            raise CoopError(f"timeout is {timeout}", f"the most is {most}, a week; None stands for no limit")
         options += ["--timeout", f"{max(int(timeout * 1000), 1)}ms"]
-    elif timeout is not None and timeout != float("inf"):
-        raise CoopError(f"timeout is {timeout}", f"the most is {_LONGEST}, a week; None stands for no limit")
     return [*_coop(), "run", *options, "--", *argv]
 
 

@@ -113,6 +113,11 @@ def home_directory(environment: Mapping[str, str]) -> str:
         return "/"
 
 
+def real_home(environment: Mapping[str, str]) -> str:
+    """Return the caller's home, free of links."""
+    return os.path.realpath(home_directory(environment))
+
+
 def find(directory: str, file: str | None, environment: Mapping[str, str]) -> Project:
     """Find the project that a directory belongs to: the nearest Coopfile above it.
 
@@ -135,7 +140,7 @@ def find(directory: str, file: str | None, environment: Mapping[str, str]) -> Pr
         places += _local(place)
         _check_own_directories(start, environment)
         return Project(start, start, tuple(places), _lock(place))
-    home = os.path.realpath(home_directory(environment))
+    home = real_home(environment)
     current, lock = start, None
     while True:
         place = _place("project", f"{current}/{NAME}", NAME)
@@ -164,7 +169,7 @@ def _check_own_directories(root: str, environment: Mapping[str, str]) -> None:
     A workspace that holds the whole home may be looked at; nothing is ever run in it.
     """
     above = root.rstrip("/") + "/"
-    if f"{os.path.realpath(home_directory(environment))}/".startswith(above):
+    if f"{real_home(environment)}/".startswith(above):
         return
     own = directories(environment)
     for variable, directory in (

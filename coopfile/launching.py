@@ -12,7 +12,7 @@ import time
 
 from coopfile import startup
 from coopfile.errors import NotAllowedError
-from coopfile.find import directories, home_directory
+from coopfile.find import directories, real_home
 from coopfile.plan.bind import PATH, Host, Weakening, bind, expand
 from coopfile.plan.sessions import DEFAULT
 from coopfile.record import Record
@@ -139,7 +139,7 @@ def outside(plan: Plan, project: Project, environment: Mapping[str, str]) -> Map
     """
     from coopfile.engines.call import own_environment
 
-    home = os.path.realpath(home_directory(environment))
+    home = real_home(environment)
     writable = [project.root, *(os.path.realpath(expand(path, home)) for path in plan.files.write)]
     return own_environment(environment, writable)
 
@@ -157,7 +157,7 @@ def this_host(project: Project, environment: Mapping[str, str], session: str = D
         uid=os.geteuid(),
         gid=os.getegid(),
         user=environment.get("USER") or "user",
-        home=os.path.realpath(home_directory(environment)),
+        home=real_home(environment),
         workspace=project.root,
         directory=project.directory,
         environment=environment,

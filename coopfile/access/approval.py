@@ -17,7 +17,7 @@ from coopfile import wholefile
 from coopfile.access.given import gains
 from coopfile.compiling import Compiled, who_asks
 from coopfile.errors import CoopError
-from coopfile.find import home_directory
+from coopfile.find import real_home
 from coopfile.language.directions import WIDENS
 from coopfile.language.merging import BUILT_IN, Origin, Settings, defaults
 from coopfile.language.settings import SETTINGS
@@ -81,12 +81,12 @@ def unapproved(compiled: Compiled, directory: str) -> tuple[Change, ...]:
         known = known.replace(access=own.access)  # approved for somebody else than who asks
     since = {(change.key, change.new) for change in _beside_files(known, asked)}
     rest = (change for change in wider if change.key not in _FILES and (change.key, change.new) in since)
-    return _in_order((*rest, *gains((own.files, known.files), asked.files, _home())))
+    return _in_order((*rest, *gains((own.files, known.files), asked.files, real_home(os.environ))))
 
 
 def _widening(old: Plan, new: Plan) -> tuple[Change, ...]:
     """Return what a plan widens on this machine, where it is known which paths are one."""
-    return _in_order((*_beside_files(old, new), *gains((old.files,), new.files, _home())))
+    return _in_order((*_beside_files(old, new), *gains((old.files,), new.files, real_home(os.environ))))
 
 
 def _beside_files(old: Plan, new: Plan) -> tuple[Change, ...]:
@@ -103,10 +103,6 @@ def _beside_files(old: Plan, new: Plan) -> tuple[Change, ...]:
 def _in_order(changes: Iterable[Change]) -> tuple[Change, ...]:
     order = {setting.key: number for number, setting in enumerate(SETTINGS)}
     return tuple(sorted(changes, key=lambda change: order.get(change.key, len(order))))
-
-
-def _home() -> str:
-    return os.path.realpath(home_directory(os.environ))
 
 
 def require(compiled: Compiled, directory: str) -> None:
@@ -146,7 +142,7 @@ def _origin(compiled: Compiled, change: Change, known: dict[str, dict[object, Or
     if change.new is not None:
         return known[change.key].get(change.new, BUILT_IN)
     # What is left out has no place; what gives it instead has.
-    home, given = _home(), compiled.settings.values["files.write"]
+    home, given = real_home(os.environ), compiled.settings.values["files.write"]
     around = [
         pair
         for pair in zip(given.value, given.origins, strict=True)
@@ -204,7 +200,7 @@ def _approved(compiled: Compiled) -> Plan:
 
 
 def _approved_files(asked: Plan, wider: Sequence[Change]) -> Files:
-    home = _home()
+    home = real_home(os.environ)
     shown = {
         (change.key, expand(change.new, home)) for change in wider if change.key in _FILES and change.new
     }

@@ -14,7 +14,7 @@ from coopfile.cli import output
 from coopfile.cli.options import request
 from coopfile.compiling import Compiled, compile_project
 from coopfile.errors import CoopError
-from coopfile.find import home_directory
+from coopfile.find import real_home
 from coopfile.language.items import Variable
 from coopfile.language.merging import Origin
 from coopfile.language.settings import SETTINGS, Setting
@@ -132,7 +132,7 @@ def _compared(old: Plan, new: Plan) -> tuple[Change, ...]:
     """Return every difference, and call wider what is so because two paths are one on this machine."""
     changes = compare(old, new)
     known = {change.old or change.new for change in widening(changes) if change.key.startswith("files.")}
-    found = gains((old.files,), new.files, os.path.realpath(home_directory(os.environ)))
+    found = gains((old.files,), new.files, real_home(os.environ))
     more = [change for change in found if (change.old or change.new) not in known]
     said = {(change.key, change.old, change.new) for change in more}
     return (*(item for item in changes if (item.key, item.old, item.new) not in said), *more)

@@ -8,7 +8,7 @@ import sys
 
 from coopfile.cli import output
 from coopfile.cli.options import request
-from coopfile.find import home_directory
+from coopfile.find import real_home
 
 SUMMARY = "say whether the sandbox may do something, why, and what would change that"
 EPILOG = """examples:
@@ -46,7 +46,7 @@ def main(options: argparse.Namespace) -> int:
         verdict = explain(
             compiled.plan,
             Action(options.action, options.target),
-            home=os.path.realpath(home_directory(os.environ)),
+            home=real_home(os.environ),
             workspace=compiled.project.root,
             settings=compiled.settings,
         )

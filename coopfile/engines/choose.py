@@ -78,12 +78,8 @@ def wanted(plan: Plan) -> tuple[str, ...]:
 
 
 def falls_back(plan: Plan) -> bool:
-    """Tell whether commands run on the host, with nothing around them, where no back end will do.
-
-    Those of users whose trust asks for a sandbox do not (design section 11).
-    """
-    trusted = plan.access is None or not plan.access.sandboxed
-    return plan.sandbox.fallback == HOST and trusted and system() == LINUX
+    """Tell whether commands run on the host, with nothing around them, where no back end will do."""
+    return plan.falls_back_to_host and system() == LINUX
 
 
 def choose(

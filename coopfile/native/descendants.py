@@ -109,10 +109,15 @@ def _table() -> Iterator[Process]:
         if not name.isdigit():
             continue
         try:
-            fields = syscalls.read_file(f"/proc/{name}/stat").rpartition(b") ")[2].split()
+            fields = _fields(name)
         except OSError:
             continue  # it has just ended
         yield Process(int(name), fields[0].decode(), int(fields[1]), int(fields[3]))
+
+
+def _fields(number: str) -> list[bytes]:
+    """Return what the kernel tells of a process behind its name: proc_pid_stat(5). Raises OSError."""
+    return syscalls.read_file(f"/proc/{number}/stat").rpartition(b") ")[2].split()
 
 
 def _generations(processes: list[Process]) -> list[list[Process]]:
@@ -136,8 +141,8 @@ def _generations(processes: list[Process]) -> list[list[Process]]:
 def _state(pid: int) -> str:
     """Return the state of a process, X if there is none of this number."""
     try:
-        return syscalls.read_file(f"/proc/{pid}/stat").rpartition(b") ")[2][:1].decode() or "X"
-    except OSError:
+        return _fields(str(pid))[0].decode()
+    except (OSError, IndexError):
         return "X"
 
 

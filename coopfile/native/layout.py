@@ -96,11 +96,10 @@ def layout(
     fenced = fences(launch, mounts, hidden(launch), inputs, private)
     around = _around(launch, mounts, fenced, inputs)
     for mount in sorted((*mounts, *launch.kept), key=lambda mount: mount.target.count("/")):
-        kept_one = mount in launch.kept
-        operations += [] if kept_one else around.pop(mount.target, ())
-        operations.append(
-            Keep(mount.source, mount.target) if kept_one else Bind(mount.source, mount.target, mount.write)
-        )
+        if mount in launch.kept:
+            operations.append(Keep(mount.source, mount.target))
+        else:
+            operations += (*around.pop(mount.target, ()), Bind(mount.source, mount.target, mount.write))
     # Hidden before protected: a guard that is there already is not replaced, and hiding says more.
     guards: list[Operation] = [Hide(fence.mount.target, path) for fence in fenced for path in fence.hide]
     # What is a mount of its own is read-only already, and may hold others that are not.
@@ -129,10 +128,12 @@ def _around(
 
     What the plan gives to be written in such a place it gives all the same, but in what no plan may give.
     """
+    if len(mounts) < 2:
+        return {}
     never = {*(f"{launch.host.workspace}/{path}" for path in launch.protect), *inputs}
     own = {mount.target for mount in mounts}
     found: dict[str, list[Operation]] = {}
-    for mount in mounts if len(mounts) > 1 else ():
+    for mount in mounts:
         for fence in fenced if mount.write else ():
             target = fence.mount.target
             for path in fence.protect:

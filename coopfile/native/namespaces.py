@@ -70,19 +70,20 @@ def others(*, network: bool) -> int:
 
 def enter_other_namespaces(*, network: bool) -> None:
     """Enter new mount, host name, IPC and cgroup namespaces, and a network one if asked for."""
-    try:
-        unshare(others(network=network))
-    except OSError as error:
-        raise explain(error) from None
+    _enter(others(network=network))
 
 
 def enter_network_namespace() -> None:
     """Enter a new network namespace, whose loopback is up. For the kernel it is more work than all others."""
+    _enter(syscalls.CLONE_NEWNET)
+    raise_loopback()
+
+
+def _enter(flags: int) -> None:
     try:
-        unshare(syscalls.CLONE_NEWNET)
+        unshare(flags)
     except OSError as error:
         raise explain(error) from None
-    raise_loopback()
 
 
 def processes() -> int:

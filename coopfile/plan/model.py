@@ -152,6 +152,15 @@ class Plan(Record):
     access: Access | None = None
     version: int = PLAN_VERSION
 
+    @property
+    def falls_back_to_host(self) -> bool:
+        """Whether commands may run on the host itself where no back end will do.
+
+        Those of users whose trust asks for a sandbox may not (design section 11).
+        """
+        trusted = self.access is None or not self.access.sandboxed
+        return self.sandbox.fallback == "host" and trusted
+
 
 SECTIONS: dict[str, type[Record]] = {
     "base": Base,
@@ -226,7 +235,7 @@ def leaf(plan: Plan, key: str) -> Any:
 
 
 def with_leaf(plan: Plan, key: str, value: Any) -> Plan:
-    """Return the plan with another value at a key of the settings table."""
+    """Return the plan with another value at a key of the settings table, or of ``access``."""
     section, _, field = key.partition(".")
     if not field:
         return plan.replace(**{section: value})

@@ -125,7 +125,7 @@ def _enforcement(plan: Plan) -> Iterator[Row]:
     sandbox = plan.sandbox
     yield "back end", [" or ".join(sandbox.backend)]
     yield "isolation", [f"at least {sandbox.min_isolation}"]
-    if sandbox.fallback == "host" and not (plan.access and plan.access.sandboxed):
+    if plan.falls_back_to_host:
         yield "otherwise", ["run on the host, without a sandbox"]
     if sandbox.profile != "restrictive":
         yield "Seatbelt profile", [sandbox.profile]

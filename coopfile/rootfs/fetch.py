@@ -6,7 +6,7 @@ import os
 from contextlib import closing, contextmanager
 
 from coopfile.errors import CoopError
-from coopfile.find import home_directory
+from coopfile.find import real_home
 from coopfile.language.items import LocalImage
 from coopfile.plan.bind import expand
 from coopfile.rootfs import platforms
@@ -49,7 +49,7 @@ def open_file(image: LocalImage, environment: Mapping[str, str], project: str) -
     """Return the file that an image is in; ``environment`` says where the home is."""
     from coopfile.rootfs.local import open_local
 
-    home = os.path.realpath(home_directory(environment))
+    home = real_home(environment)
     path = os.path.join(project, expand(image.path, home))
     return open_local(image.transport, path, image.name or "", image.digest)
 

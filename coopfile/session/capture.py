@@ -15,7 +15,7 @@ import time
 
 from coopfile.errors import CoopError
 from coopfile.session import forking
-from coopfile.session.model import SessionError
+from coopfile.session.model import LONGEST_WAIT, SessionError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 # After a command's time the session asks it to end, waits two seconds, and kills it; the kernel may
 # take a while for that. Later than this the session itself is not well.
 LATE = 30.0
-_LONGEST = 86400.0  # seconds that are waited at once: poll(2) takes no more than 24 days
 _CHUNK = 1 << 16  # bytes at once: what a pipe holds
 _STREAMS = ("stdout", "stderr")
 
@@ -206,7 +205,7 @@ def attend(running: Running, streams: Streams, timeout: float | None) -> Ended:
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             raise silent(timeout or 0.0)
-        for descriptor, _ in poll.poll(None if left is None else min(left, _LONGEST) * 1000):
+        for descriptor, _ in poll.poll(None if left is None else min(left, LONGEST_WAIT) * 1000):
             if descriptor == end:
                 over = True
             elif streams.feed(descriptor) if descriptor == streams.sink else streams.take(descriptor):

@@ -17,7 +17,15 @@ import time
 from coopfile.plan import canonical
 from coopfile.record import Record
 from coopfile.session.backend import Open
-from coopfile.session.model import TIMED_OUT, Ended, PlanDiffers, SessionError, SessionGone, Usage
+from coopfile.session.model import (
+    LONGEST_WAIT,
+    TIMED_OUT,
+    Ended,
+    PlanDiffers,
+    SessionError,
+    SessionGone,
+    Usage,
+)
 from coopfile.session.result import shown
 
 TYPE_CHECKING = False
@@ -27,7 +35,6 @@ if TYPE_CHECKING:
     from coopfile.proxy.denials import Denial
     from coopfile.session.model import Command, Running, Spec
 
-_LONGEST = 86400.0  # seconds that are waited at once: poll(2) takes no more than 24 days
 _CHUNK = 4096  # bytes that a pipe takes at once when it takes any: PIPE_BUF in pipe(7)
 
 
@@ -331,10 +338,10 @@ class _Running:
             poll.register(*stream)
         while True:
             left = None if self._deadline is None else max(self._deadline - time.monotonic(), 0)
-            ready = dict(poll.poll(None if left is None else min(left, _LONGEST) * 1000))
+            ready = dict(poll.poll(None if left is None else min(left, LONGEST_WAIT) * 1000))
             if self._its.fileno() in ready:
                 raise _Stopped
             if ready:
                 return
-            if left is not None and left <= _LONGEST:
+            if left is not None and left <= LONGEST_WAIT:
                 raise _Late

@@ -14,6 +14,7 @@ import time
 from coopfile.engines import inside
 from coopfile.engines.call import readable
 from coopfile.native import wire
+from coopfile.session.model import LONGEST_WAIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from coopfile.engines.waiting import Waiting
 
-_LONGEST = 86400.0  # seconds that are waited at once: poll(2) takes no more than 24 days
 _SETTLES = 0.5  # seconds from the end of a command that was killed to that of its container
 _GRACE = 2.0  # seconds between asking to end and ending, when a command's time is over
 _LET_GO = 1.0  # the same when its caller is gone
@@ -117,8 +117,8 @@ class Commands:
         timed_out, note = False, ""
         while True:
             left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            if not readable(connection.fileno(), None if left is None else min(left, _LONGEST)):
-                if left is not None and left > _LONGEST:
+            if not readable(connection.fileno(), None if left is None else min(left, LONGEST_WAIT)):
+                if left is not None and left > LONGEST_WAIT:
                     continue
                 deadline = None
                 if not command.wait(0.0):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 else:
     Protocol = object
 
+LONGEST_WAIT = 86400.0  # seconds that are waited at once: poll(2) takes no more than 24 days
 TIMED_OUT = 124  # the status of a command that was ended for its time: timeout(1)
 
 

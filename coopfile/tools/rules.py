@@ -6,7 +6,7 @@ import os
 import re
 
 from coopfile.errors import CoopError
-from coopfile.find import home_directory
+from coopfile.find import real_home
 from coopfile.plan.explain import Action, explain
 from coopfile.tools import definitions
 
@@ -36,7 +36,7 @@ def refusal(plan: Plan, verb: str, path: str, workspace: str) -> str | None:
     """
     inside = _inside(plan, workspace)
     asked = path[len(inside) :] if path.startswith(inside) else path
-    home = os.path.realpath(home_directory(os.environ))
+    home = real_home(os.environ)
     try:
         verdict = explain(plan, Action(verb, asked), home=home, workspace=workspace)
     except CoopError:

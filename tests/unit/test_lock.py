@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from coopfile import lock
 from coopfile.errors import CoopError
 from coopfile.language.items import ImageReference, LocalImage
-from tests.unit.plan.samples import PLAN, with_leaf
+from coopfile.plan.model import with_leaf
+from tests.unit.plan.samples import PLAN
 
 DIGEST = "sha256:" + "ab" * 32
 IMAGE = ImageReference("docker.io", "library/debian", "bookworm")

@@ -12,9 +12,9 @@ from coopfile.engines import choose
 from coopfile.engines.choose import NoBackendError, look, wanted
 from coopfile.errors import CoopError
 from coopfile.language.items import LocalImage
-from coopfile.plan.model import Access, Plan, is_built
+from coopfile.plan.model import Access, Plan, is_built, with_leaf
 from tests.unit.engines import infos
-from tests.unit.plan.samples import PLAN, with_leaf
+from tests.unit.plan.samples import PLAN
 
 Install = Callable[..., dict[str, str]]
 DOCKER = infos.program(infos.DOCKER)

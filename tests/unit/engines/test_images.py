@@ -12,8 +12,9 @@ import pytest
 from coopfile.engines import images
 from coopfile.engines.detect import detect
 from coopfile.errors import CoopError
+from coopfile.plan.model import with_leaf
 from tests.unit.engines import infos
-from tests.unit.plan.samples import PLAN, with_leaf
+from tests.unit.plan.samples import PLAN
 
 Install = Callable[..., dict[str, str]]
 BUILT = with_leaf(PLAN, "sandbox.min_isolation", "namespace")

@@ -23,8 +23,8 @@ from coopfile.native.operations import (
 )
 from coopfile.plan.bind import Host, Launch, bind
 from coopfile.plan.hosttools import ETC, ETC_OWN, SCRATCH, TOOLS
-from coopfile.plan.model import Plan
-from tests.unit.plan.samples import PLAN, with_leaf
+from coopfile.plan.model import Plan, with_leaf
+from tests.unit.plan.samples import PLAN
 
 
 @pytest.fixture

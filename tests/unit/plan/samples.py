@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from coopfile.language.items import HostPattern, ImageReference, PublishedPort, Variable
 from coopfile.plan.model import (
     Access,
@@ -54,11 +52,3 @@ ACCESS = Access(
     stores=("social",),
     sandboxed=True,
 )
-
-
-def with_leaf(plan: Plan, key: str, value: Any) -> Plan:
-    """Return the plan with another value at a key of the settings table, or of ``access``."""
-    section, _, field = key.partition(".")
-    if not field:
-        return plan.replace(**{section: value})
-    return plan.replace(**{section: getattr(plan, section).replace(**{field: value})})

@@ -10,9 +10,9 @@ from coopfile.errors import CoopError
 from coopfile.language.items import Variable
 from coopfile.plan.bind import PATH, Host, Launch, Mount, bind
 from coopfile.plan.hosttools import PASSED
-from coopfile.plan.model import Plan
+from coopfile.plan.model import Plan, with_leaf
 from coopfile.plan.sessions import session_id
-from tests.unit.plan.samples import PLAN, with_leaf
+from tests.unit.plan.samples import PLAN
 
 HOST = Host(
     uid=1000,

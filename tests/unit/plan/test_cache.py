@@ -159,15 +159,19 @@ def test_other_project(files: Path) -> None:
     assert len(list((files.parent / "cache/plans").iterdir())) == 2
 
 
-def test_too_new(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that was changed a moment ago is not trusted to keep its time stamp: nothing is stored."""
-    now = (files / "Coopfile").stat().st_ctime_ns
-    monkeypatch.setattr(time, "time_ns", lambda: now + 20_000_000)
+def check_stored_later(files: Path, monkeypatch: pytest.MonkeyPatch, changed: int) -> None:
+    """Check that nothing is stored just after a change, and something a moment later."""
+    monkeypatch.setattr(time, "time_ns", lambda: changed + 20_000_000)
     store(files)
     assert load(files) is None
-    monkeypatch.setattr(time, "time_ns", lambda: now + 100_000_000)
+    monkeypatch.setattr(time, "time_ns", lambda: changed + 100_000_000)
     store(files)
     assert load(files) == PLAN
+
+
+def test_too_new(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that was changed a moment ago is not trusted to keep its time stamp: nothing is stored."""
+    check_stored_later(files, monkeypatch, (files / "Coopfile").stat().st_ctime_ns)
 
 
 @pytest.mark.parametrize("name", ["project/Coopfile.lock", "home/.local/state/coop/approvals/x.json"])
@@ -179,12 +183,7 @@ def test_too_new_beside_it(files: Path, monkeypatch: pytest.MonkeyPatch, name: s
     place.write_text("")
     for changed in (place, place.parent):
         os.utime(changed, ns=(now, now))
-    monkeypatch.setattr(time, "time_ns", lambda: now + 20_000_000)
-    store(files)
-    assert load(files) is None
-    monkeypatch.setattr(time, "time_ns", lambda: now + 100_000_000)
-    store(files)
-    assert load(files) == PLAN
+    check_stored_later(files, monkeypatch, now)
 
 
 def test_permissions(files: Path) -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from coopfile.language.items import HostPattern, ImageReference, PublishedPort, Variable
 from coopfile.language.settings import BY_KEY
 from coopfile.plan.compare import Change, compare, widening
-from coopfile.plan.model import STORES, TOOLS, Plan, leaf
-from tests.unit.plan.samples import ACCESS, PLAN, with_leaf
+from coopfile.plan.model import STORES, TOOLS, Plan, leaf, with_leaf
+from tests.unit.plan.samples import ACCESS, PLAN
 from tests.unit.plan.strategies import PLANS
 
 MIRROR = {"widens": "narrows", "narrows": "widens", "differs": "differs"}

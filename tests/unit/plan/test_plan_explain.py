@@ -12,9 +12,9 @@ from coopfile.language.reading import read
 from coopfile.language.sources import Source
 from coopfile.plan.bind import Host, bind
 from coopfile.plan.explain import COOP_SETS, Action, Verdict, explain
-from coopfile.plan.model import Plan
+from coopfile.plan.model import Plan, with_leaf
 from coopfile.plan.resolve import resolve
-from tests.unit.plan.samples import ACCESS, PLAN, with_leaf
+from tests.unit.plan.samples import ACCESS, PLAN
 
 HOME = "/home/alice"
 WORKSPACE = "/home/alice/work/app"

@@ -14,10 +14,10 @@ from coopfile import data
 from coopfile.errors import CoopError
 from coopfile.language.settings import BY_KEY
 from coopfile.plan.canonical import digest, from_json, to_json
-from coopfile.plan.model import PLAN_VERSION, SECTIONS, Access, Plan
+from coopfile.plan.model import PLAN_VERSION, SECTIONS, Access, Plan, with_leaf
 from coopfile.plan.schema import main, plan_schema
 from coopfile.record import Record
-from tests.unit.plan.samples import ACCESS, PLAN, with_leaf
+from tests.unit.plan.samples import ACCESS, PLAN
 from tests.unit.plan.strategies import ACCESSES, LEAVES, PLANS
 
 

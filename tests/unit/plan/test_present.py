@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 
 from coopfile.language.items import HostPattern, Variable
-from coopfile.plan.model import Plan
+from coopfile.plan.model import Plan, with_leaf
 from coopfile.plan.present import readable
-from tests.unit.plan.samples import ACCESS, PLAN, with_leaf
+from tests.unit.plan.samples import ACCESS, PLAN
 from tests.unit.plan.strategies import PLANS
 
 

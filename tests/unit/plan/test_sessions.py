@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coopfile.language.settings import SETTINGS
 from coopfile.plan.bind import Mount, bind
-from coopfile.plan.model import Access, Plan
+from coopfile.plan.model import Access, Plan, with_leaf
 from coopfile.plan.promises import unkept
 from coopfile.plan.sessions import (
     CACHES,
@@ -27,7 +27,7 @@ from coopfile.plan.sessions import (
     slug,
     variables,
 )
-from tests.unit.plan.samples import PLAN, with_leaf
+from tests.unit.plan.samples import PLAN
 from tests.unit.plan.strategies import RELATIVE
 from tests.unit.plan.test_bind import HOST
 

@@ -15,9 +15,8 @@ from coopfile.language.sources import Source
 from coopfile.plan.ceiling import exceeding
 from coopfile.plan.compare import compare, widening
 from coopfile.plan.explain import BUILT_IN, Action, explain
-from coopfile.plan.model import Plan
+from coopfile.plan.model import Plan, with_leaf
 from coopfile.plan.resolve import resolve
-from tests.unit.plan.samples import with_leaf
 from tests.unit.plan.strategies import ACCESSES, ENVIRONMENTS, LEAVES, PLANS
 
 HOME, WORKSPACE = "/home/me", "/home/me/shop"

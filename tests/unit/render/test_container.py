@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from coopfile.errors import CoopError
 from coopfile.plan.bind import Host, Mount, inside
-from coopfile.plan.model import Plan
+from coopfile.plan.model import Plan, with_leaf
 from coopfile.render.container import Container, Request, container
 from coopfile.render.facts import DIRECTORY, FILE, LIMITS, LINK, PLACEHOLDER, Engine, Facts
-from tests.unit.plan.samples import PLAN, with_leaf
+from tests.unit.plan.samples import PLAN
 
 HOME, WORK = "/home/me", "/home/me/work"
 HOST = Host(1000, 1000, "me", HOME, WORK, WORK, {})

@@ -19,9 +19,9 @@ from coopfile.errors import CoopError
 from coopfile.language.images import Image
 from coopfile.language.items import ImageReference, LocalImage
 from coopfile.language.values import PackageName, ShellCommand
-from coopfile.plan.model import Agent, Base, Packages, Plan, Setup, leaf
+from coopfile.plan.model import Agent, Base, Packages, Plan, Setup, leaf, with_leaf
 from coopfile.render.dockerfile import dockerfile, image_tag
-from tests.unit.plan.samples import PLAN, with_leaf
+from tests.unit.plan.samples import PLAN
 from tests.unit.plan.strategies import LEAVES, PLANS, TEXT
 from tests.unit.render.hostile import HOSTILE, Hostile
 

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from coopfile.errors import CoopError
 from coopfile.language.items import Variable
 from coopfile.plan.bind import Host, Weakening
-from coopfile.plan.model import Plan
+from coopfile.plan.model import Plan, with_leaf
 from coopfile.render.container import Request
 from coopfile.render.facts import Engine, Entry, Facts
 from coopfile.render.images import tools_archive
 from coopfile.render.script import STEPS, command, here_document, notes, quote, script, seatbelt
 from coopfile.render.steps import Rendering, rendering
-from tests.unit.plan.samples import PLAN, with_leaf
+from tests.unit.plan.samples import PLAN
 
 SHELLS = [
     [path, *arguments]

@@ -9,12 +9,11 @@ from syrupy.assertion import SnapshotAssertion
 
 from coopfile.engines import inside
 from coopfile.errors import CoopError
-from coopfile.plan.model import Plan
+from coopfile.plan.model import Plan, with_leaf
 from coopfile.render import apple, docker
 from coopfile.render.container import Container, Request, container
 from coopfile.render.docker import Execution
 from coopfile.render.facts import Engine
-from tests.unit.plan.samples import with_leaf
 from tests.unit.render.apple.checker import read
 from tests.unit.render.apple.macs import facts, shown, world
 from tests.unit.render.apple.test_apple import SMALL

@@ -13,12 +13,12 @@ import pytest
 from coopfile.errors import CoopError
 from coopfile.language.items import HostPattern, ImageReference, LocalImage
 from coopfile.plan.model import Base as BaseTable
-from coopfile.plan.model import Plan
+from coopfile.plan.model import Plan, with_leaf
 from coopfile.rootfs import base
 from coopfile.rootfs.base import Base
 from coopfile.rootfs.chain import Link, chain
 from coopfile.rootfs.store import Root, Store
-from tests.unit.plan.samples import PLAN, with_leaf
+from tests.unit.plan.samples import PLAN
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 IMAGE = ImageReference("docker.io", "library/debian", "12", DIGEST)

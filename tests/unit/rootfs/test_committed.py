@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from coopfile.errors import CoopError
-from coopfile.plan.model import Access, Plan
+from coopfile.plan.model import Access, Plan, with_leaf
 from coopfile.rootfs import base, committed
 from coopfile.rootfs.base import Base
 from coopfile.rootfs.chain import chain
 from coopfile.rootfs.committed import KIND, Committed
 from coopfile.rootfs.store import Store
-from tests.unit.plan.samples import with_leaf
 from tests.unit.rootfs.test_base import IMAGED, build
 
 ANN = Access("ann", "full", "direct", (), (), True)

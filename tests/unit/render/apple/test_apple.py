@@ -16,11 +16,11 @@ from coopfile.errors import CoopError
 from coopfile.language.items import ImageReference, LocalImage, PublishedPort, Variable
 from coopfile.plan.bind import Mount, Weakening, bind, expand
 from coopfile.plan.canonical import digest
-from coopfile.plan.model import Plan
+from coopfile.plan.model import Plan, with_leaf
 from coopfile.render import apple
 from coopfile.render.container import Container, Request, container
 from coopfile.render.facts import DIRECTORY, FILE, Engine, Facts
-from tests.unit.plan.samples import PLAN, with_leaf
+from tests.unit.plan.samples import PLAN
 from tests.unit.plan.strategies import PLANS
 from tests.unit.render.apple.checker import Call, RefusedError, World, read
 from tests.unit.render.apple.machine import is_mount_point, seen

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coopfile.errors import CoopError
-from coopfile.plan.model import Plan
+from coopfile.plan.model import Plan, with_leaf
 from coopfile.render.facts import Facts
-from tests.unit.plan.samples import with_leaf
 from tests.unit.render.seatbelt.samples import FACTS, HOST, STATE, Rendered, compiled, permissive, rendered
 
 HOSTILE = [
