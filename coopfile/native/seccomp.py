@@ -11,6 +11,10 @@ from __future__ import annotations
 
 from _struct import Struct
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 EPERM, ENOSYS, EAFNOSUPPORT = 1, 38, 97
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -180,6 +184,8 @@ _THIRD_LOW, _THIRD_HIGH = _FIRST_LOW + 2 * _ARGUMENT, _FIRST_LOW + 2 * _ARGUMENT
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
 
+_FEW = 8  # numbers that are compared one by one
+
 _pack = Struct("<HBBI").pack
 
 
@@ -187,70 +193,99 @@ def _instruction(code: int, operand: int, when_true: int = 0, when_false: int = 
     return _pack(code, when_true, when_false, operand)
 
 
-def _answer(number: int, verdict: int) -> bytes:
-    return _instruction(_JUMP_EQUAL, number, 0, 1) + _instruction(_RETURN, verdict)
+def _answer(verdict: int) -> bytes:
+    return _instruction(_RETURN, verdict)
 
 
-def _check_argument(number: int, offset: int, tests: list[tuple[int, int]], otherwise: int | None) -> bytes:
-    """Return the block for one call whose answer depends on an argument's low 32 bits.
+def _check_argument(offset: int, tests: list[tuple[int, int]], otherwise: int) -> bytes:
+    """Return the block of a call whose answer depends on an argument's low 32 bits.
 
     ``tests`` are (operand, verdict) pairs compared for equality; what none matches
     gets ``otherwise``.
     """
     block = _instruction(_LOAD, offset)
     for operand, verdict in tests:
-        block += _answer(operand, verdict)
-    block += _instruction(_RETURN, _ALLOW if otherwise is None else otherwise)
-    return _instruction(_JUMP_EQUAL, number, 0, len(block) // 8) + block
+        block += _instruction(_JUMP_EQUAL, operand, 0, 1) + _answer(verdict)
+    return block + _answer(otherwise)
 
 
-def _keep_core_limit(column: int) -> bytes:
-    """Return the blocks that make setting RLIMIT_CORE a success without effect; reading it works."""
-    done = _instruction(_RETURN, _ERRNO) + _instruction(_RETURN, _ALLOW)
-    block = _instruction(_LOAD, _FIRST_LOW) + _instruction(_JUMP_EQUAL, _RLIMIT_CORE, 0, 1) + done
-    program = _instruction(_JUMP_EQUAL, SETRLIMIT[column], 0, len(block) // 8) + block
+def _keep_core_limit(column: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the blocks that make setting RLIMIT_CORE a success without effect; reading it works."""
+    done = _answer(_ERRNO) + _answer(_ALLOW)
+    block = _instruction(_LOAD, _FIRST_LOW) + _instruction(_JUMP_EQUAL, _RLIMIT_CORE, 0, 1)
+    yield SETRLIMIT[column], block + done
     block = _instruction(_LOAD, _SECOND_LOW) + _instruction(_JUMP_EQUAL, _RLIMIT_CORE, 0, 5)
     block += _instruction(_LOAD, _THIRD_LOW) + _instruction(_JUMP_EQUAL, 0, 0, 2)
-    block += _instruction(_LOAD, _THIRD_HIGH) + _instruction(_JUMP_EQUAL, 0, 1, 0) + done
-    return program + _instruction(_JUMP_EQUAL, PRLIMIT[column], 0, len(block) // 8) + block
+    block += _instruction(_LOAD, _THIRD_HIGH) + _instruction(_JUMP_EQUAL, 0, 1, 0)
+    yield PRLIMIT[column], block + done
 
 
-def _forbid_set_ids(column: int) -> bytes:
-    """Return the blocks that deny every mode of a file that sets a set-id bit."""
-    check = _instruction(_JUMP_SET, SET_ID, 0, 1) + _instruction(_RETURN, _ERRNO | EPERM)
-    check += _instruction(_RETURN, _ALLOW)
-    program = b""
+def _forbid_set_ids(column: int) -> Iterator[tuple[int | None, bytes]]:
+    """Yield the blocks that deny every mode of a file that sets a set-id bit."""
+    check = _instruction(_JUMP_SET, SET_ID, 0, 1) + _answer(_ERRNO | EPERM) + _answer(_ALLOW)
     for *columns, flags, position in OPEN.values():
-        if (number := columns[column]) is not None:
-            block = _instruction(_LOAD, _FIRST_LOW + flags * _ARGUMENT)
-            block += _instruction(_JUMP_SET, MAKES, 1, 0) + _instruction(_RETURN, _ALLOW)
-            block += _instruction(_LOAD, _FIRST_LOW + position * _ARGUMENT) + check
-            program += _instruction(_JUMP_EQUAL, number, 0, len(block) // 8) + block
+        block = _instruction(_LOAD, _FIRST_LOW + flags * _ARGUMENT)
+        block += _instruction(_JUMP_SET, MAKES, 1, 0) + _answer(_ALLOW)
+        yield columns[column], block + _instruction(_LOAD, _FIRST_LOW + position * _ARGUMENT) + check
     for *columns, position in (*MODES.values(), *MAKE_NODE.values()):
-        if (number := columns[column]) is not None:
-            block = _instruction(_LOAD, _FIRST_LOW + position * _ARGUMENT) + check
-            program += _instruction(_JUMP_EQUAL, number, 0, len(block) // 8) + block
-    return program
+        yield columns[column], _instruction(_LOAD, _FIRST_LOW + position * _ARGUMENT) + check
 
 
-def _fake(column: int) -> bytes:
-    """Return the blocks that make changes of owners, ids, devices and file capabilities a success."""
-    success = _instruction(_RETURN, _ERRNO)
-    program = b""
+def _fake(column: int) -> Iterator[tuple[int | None, bytes]]:
+    """Yield the blocks that make changes of owners, ids, devices and file capabilities a success."""
+    success = _answer(_ERRNO)
     for numbers in FAKED.values():
-        if (number := numbers[column]) is not None:
-            program += _answer(number, _ERRNO)
+        yield numbers[column], success
     for *columns, position in MAKE_NODE.values():
-        if (number := columns[column]) is not None:
-            block = _instruction(_LOAD, _FIRST_LOW + position * _ARGUMENT) + _instruction(_AND, _FORMAT)
-            for device in _DEVICES:
-                block += _instruction(_JUMP_EQUAL, device, 0, 1) + success
-            block += _instruction(_RETURN, _ALLOW)
-            program += _instruction(_JUMP_EQUAL, number, 0, len(block) // 8) + block
+        block = _instruction(_LOAD, _FIRST_LOW + position * _ARGUMENT) + _instruction(_AND, _FORMAT)
+        for device in _DEVICES:
+            block += _instruction(_JUMP_EQUAL, device, 0, 1) + success
+        yield columns[column], block + _answer(_ALLOW)
     sizes = [(size, _ERRNO) for size in _CAPABILITY_SIZES]
     for pair in SET_ATTRIBUTE.values():
-        program += _check_argument(pair[column], _FIRST_LOW + 3 * _ARGUMENT, sizes, None)
-    return program
+        yield pair[column], _check_argument(_FIRST_LOW + 3 * _ARGUMENT, sizes, _ALLOW)
+
+
+def _blocks(column: int, *, building: bool) -> Iterator[tuple[int | None, bytes]]:
+    """Yield the number of every call that is not simply allowed, None: not there, and its block."""
+    deny = _answer(_ERRNO | EPERM)
+    ioctls = [(request, _ERRNO | EPERM) for request in DENIED_IOCTLS]
+    yield IOCTL[column], _check_argument(_SECOND_LOW, ioctls, _ALLOW)
+    families = _check_argument(_FIRST_LOW, [(family, _ALLOW) for family in FAMILIES], _ERRNO | EAFNOSUPPORT)
+    yield SOCKET[column], families
+    yield SOCKETPAIR[column], families
+    block = _instruction(_LOAD, _FIRST_LOW) + _instruction(_JUMP_SET, NEW_NAMESPACES, 0, 1)
+    yield CLONE[column], block + deny + _answer(_ALLOW)
+    yield from _fake(column) if building else _forbid_set_ids(column)
+    yield from _keep_core_limit(column)
+    for name, numbers in DENIED.items():
+        if not (building and name in BUILDING):
+            yield numbers[column], deny
+    absent = _answer(_ERRNO | ENOSYS)
+    for numbers in ABSENT.values():
+        yield numbers[column], absent
+
+
+def _search(calls: list[tuple[int, bytes]]) -> bytes:
+    """Return the program that finds a number's block by halves, and allows what has none.
+
+    The kernel runs a new filter for every number, to know which it need not be asked about again
+    (seccomp_cache_prepare): one by one that took longer than all else about it.
+    """
+    if len(calls) > _FEW:
+        middle = len(calls) // 2
+        below = _search(calls[:middle])
+        skip = _instruction(_JUMP_GREATER_EQUAL, calls[middle][0], len(below) // 8, 0)
+        return skip + below + _search(calls[middle:])
+    numbers: dict[bytes, list[int]] = {}
+    for number, block in calls:
+        numbers.setdefault(block, []).append(number)
+    program = b""
+    for block, (*others, last) in numbers.items():
+        for left, number in zip(range(len(others), 0, -1), others):  # noqa: B905 - of one length
+            program += _instruction(_JUMP_EQUAL, number, left, 0)
+        program += _instruction(_JUMP_EQUAL, last, 0, len(block) // 8) + block
+    return program + _answer(_ALLOW)
 
 
 def build(machine: str, *, building: bool = False) -> bytes:
@@ -259,33 +294,11 @@ def build(machine: str, *, building: bool = False) -> bytes:
     ``building`` is for the building of a root file system: there set-id bits may be set, chroot
     is left to capabilities, and what takes other ids than one succeeds without effect.
     """
-    column = 0 if machine == "x86_64" else 1
-    deny, absent = _ERRNO | EPERM, _ERRNO | ENOSYS
     program = _instruction(_LOAD, _ARCH)
     program += _instruction(_JUMP_EQUAL, AUDIT_ARCH[machine], 1, 0)
     program += _instruction(_RETURN, _KILL_PROCESS)
     program += _instruction(_LOAD, _NUMBER)
     if machine == "x86_64":
-        program += _instruction(_JUMP_GREATER_EQUAL, X32_BIT, 0, 1) + _instruction(_RETURN, absent)
-
-    program += _check_argument(
-        IOCTL[column], _SECOND_LOW, [(request, deny) for request in DENIED_IOCTLS], None
-    )
-    allowed = [(family, _ALLOW) for family in FAMILIES]
-    for call in (SOCKET, SOCKETPAIR):
-        program += _check_argument(call[column], _FIRST_LOW, allowed, _ERRNO | EAFNOSUPPORT)
-
-    block = _instruction(_LOAD, _FIRST_LOW)
-    block += _instruction(_JUMP_SET, NEW_NAMESPACES, 0, 1) + _instruction(_RETURN, deny)
-    block += _instruction(_RETURN, _ALLOW)
-    program += _instruction(_JUMP_EQUAL, CLONE[column], 0, len(block) // 8) + block
-
-    program += _fake(column) if building else _forbid_set_ids(column)
-    program += _keep_core_limit(column)
-
-    for calls, verdict in ((DENIED, deny), (ABSENT, absent)):
-        for name, numbers in calls.items():
-            number = numbers[column]
-            if number is not None and not (building and name in BUILDING):
-                program += _answer(number, verdict)
-    return program + _instruction(_RETURN, _ALLOW)
+        program += _instruction(_JUMP_GREATER_EQUAL, X32_BIT, 0, 1) + _answer(_ERRNO | ENOSYS)
+    found = _blocks(0 if machine == "x86_64" else 1, building=building)
+    return program + _search(sorted((number, block) for number, block in found if number is not None))
