@@ -13,7 +13,8 @@ import time
 from coopfile import startup
 from coopfile.errors import NotAllowedError
 from coopfile.find import directories, real_home
-from coopfile.plan.bind import PATH, Host, Weakening, bind, expand
+from coopfile.plan.bind import bind
+from coopfile.plan.launch import PATH, Host, Weakening, expand
 from coopfile.plan.sessions import DEFAULT
 from coopfile.record import Record
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from coopfile.engines.making import Place
     from coopfile.find import Project
     from coopfile.native.runner import Prepared
-    from coopfile.plan.bind import Launch
+    from coopfile.plan.launch import Launch
     from coopfile.plan.model import Plan
 
 _RUNNABLE = "owner, full and inner users"
@@ -89,10 +90,10 @@ def prepare(
 
     What keeps its layers stays open in this process.
     """
-    from coopfile.native import runner
+    from coopfile.native import preparing
 
     found = bound(plan, project, environment, command, session)
-    prepared = runner.prepare(found.launch, found.inputs, found.private, found.layers)
+    prepared = preparing.prepare(found.launch, found.inputs, found.private, found.layers)
     weakenings = found.weakenings
     if plan.session.commit != "never":
         from coopfile.plan.promises import thrown_away

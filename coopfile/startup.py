@@ -34,12 +34,13 @@ _LINE = (
 BUNDLES = {
     "run": (
         *_LINE,
-        *("audit", "plan.hosttools", "plan.bind", "launching", "plan.model"),
-        *("plan.cache", "cli.run", "native.suitable", "native.syscalls", "native.sources", "native.kept"),
-        *("native.running", "native.landlock", "native.namespaces", "native.report", "native.seccomp"),
-        *("native.signals", "native.streams", "native.title", "native.cgroups", "native.confine"),
-        *("native.spawn", "native.guards", "native.operations", "native.tree", "native.init"),
-        *("native.limits", "native.placeholders", "native.monitor", "native.layout", "native.runner"),
+        *("audit", "plan.hosttools", "plan.launch", "plan.bind", "launching", "plan.model"),
+        *("plan.cache", "cli.execution", "native.suitable", "native.syscalls", "native.sources"),
+        *("native.kept", "native.running", "native.landlock", "native.namespaces", "native.report"),
+        *("native.seccomp", "native.signals", "native.streams", "native.title", "native.cgroups"),
+        *("native.confine", "native.spawn", "native.guards", "native.operations", "native.tree"),
+        *("native.init", "native.limits", "native.placeholders", "native.monitor", "native.runner"),
+        *("native.hierarchies", "native.enforcing", "native.layout", "native.preparing"),
     ),
     # Of a run on an image, besides.
     "image": ("language", "language.items", "rootfs", "rootfs.hold", "rootfs.base", "native.layered"),

@@ -40,7 +40,7 @@ _DRIVER = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from coopfile.errors import CoopError
-from coopfile.native import building, runner
+from coopfile.native import building, preparing, runner
 from coopfile.plan.model import Limits
 asked = json.loads(sys.argv[2])
 for name in ("argv", "layers"):
@@ -54,7 +54,7 @@ try:
         sys.exit(0)
     elif ordinary:
         launch = building._launch(step)
-        outcome = runner.run(runner.prepare(launch, (), (), step.layers))
+        outcome = runner.run(preparing.prepare(launch, (), (), step.layers))
     else:
         outcome = building.run(step, 1, timeout)
 except CoopError as error:

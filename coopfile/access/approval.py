@@ -22,8 +22,8 @@ from coopfile.language.directions import WIDENS
 from coopfile.language.merging import BUILT_IN, Origin, Settings, defaults
 from coopfile.language.settings import SETTINGS
 from coopfile.plan import canonical
-from coopfile.plan.bind import expand, inside, parents
 from coopfile.plan.compare import Change, compare
+from coopfile.plan.launch import expand, inside, parents
 from coopfile.plan.model import Access, Files, Plan, leaf, with_leaf
 from coopfile.plan.resolve import resolve
 from coopfile.record import Record

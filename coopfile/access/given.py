@@ -8,8 +8,8 @@ given by the other, and a file that both lead to may be used as either of them l
 from __future__ import annotations
 
 from coopfile.language.directions import WIDENS
-from coopfile.plan.bind import expand, parents
 from coopfile.plan.compare import Change
+from coopfile.plan.launch import expand, parents
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

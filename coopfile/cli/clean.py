@@ -6,8 +6,8 @@ import argparse
 import os
 
 from coopfile.cli import output
+from coopfile.cli.execution import say
 from coopfile.cli.progress import clip, megabytes
-from coopfile.cli.run import say
 from coopfile.errors import CoopError
 from coopfile.find import directories, find
 from coopfile.rootfs.store import Store

@@ -7,8 +7,8 @@ import os
 
 from coopfile.cli import output
 from coopfile.cli.diff import session, size
+from coopfile.cli.execution import say
 from coopfile.cli.options import request
-from coopfile.cli.run import say
 from coopfile.errors import CoopError
 from coopfile.find import directories, find
 from coopfile.plan.sessions import DEFAULT

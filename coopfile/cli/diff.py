@@ -9,7 +9,7 @@ from contextlib import closing
 
 from coopfile.cli import output
 from coopfile.cli.exec import check_name
-from coopfile.cli.run import say
+from coopfile.cli.execution import say
 from coopfile.cli.sessions import located
 from coopfile.errors import CoopError
 from coopfile.find import directories

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from coopfile.cli.run import progress, say, tell_backend, written
+from coopfile.cli.execution import progress, say, tell_backend, written
 from coopfile.engines.choose import HOST, NATIVE, Choice, choose
 from coopfile.engines.making import is_usual
 from coopfile.errors import SettingError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from coopfile.cli.options import RunOptions
     from coopfile.errors import CoopError
     from coopfile.find import Project
-    from coopfile.plan.bind import Weakening
+    from coopfile.plan.launch import Weakening
     from coopfile.plan.model import Plan
     from coopfile.render.container import Container
     from coopfile.render.facts import Engine
@@ -44,7 +44,7 @@ def run_elsewhere(
     choice = choose(plan, where.environment, without=without)
     entry.backend = choice.name
     if choice.name == NATIVE:
-        from coopfile.cli.run import run_native
+        from coopfile.cli.execution import run_native
 
         return run_native(plan, project, options, timeout, entry)
     if choice.name == HOST:

@@ -69,7 +69,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Resolve the image and write the lock."""
-    from coopfile.cli.run import require_approval, say
+    from coopfile.cli.execution import require_approval, say
     from coopfile.compiling import compile_project
 
     compiled = compile_project(request(options).replace(locked=False))

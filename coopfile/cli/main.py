@@ -68,7 +68,7 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments[:1] == ["run"]:
         quick = quick_run(arguments[1:])
         if quick is not None:
-            from coopfile.cli.run import execute
+            from coopfile.cli.execution import execute
 
             return execute(quick)
     if arguments[:1] == ["exec"]:

@@ -6,8 +6,8 @@ import argparse
 import os
 import sys
 
+from coopfile.cli.execution import recall
 from coopfile.cli.options import RunOptions
-from coopfile.cli.run import recall
 from coopfile.errors import UsageError
 from coopfile.find import find
 

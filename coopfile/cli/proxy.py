@@ -6,8 +6,8 @@ import os
 import sys
 
 from coopfile.cli import output
+from coopfile.cli.execution import require_approval
 from coopfile.cli.options import request
-from coopfile.cli.run import require_approval
 from coopfile.errors import CoopError, UsageError
 from coopfile.find import directories
 from coopfile.plan.sessions import DEFAULT, log_path, session_id

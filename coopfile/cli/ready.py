@@ -33,7 +33,7 @@ def tell_ready(options: RunOptions) -> bool:
     except (CoopError, OSError):
         return False
     if not options.quiet:
-        from coopfile.cli.run import say
+        from coopfile.cli.execution import say
         from coopfile.lock import named
 
         say(f"{named(plan.base.image)} is ready")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from coopfile.find import Project
-    from coopfile.plan.bind import Weakening
+    from coopfile.plan.launch import Weakening
     from coopfile.plan.model import Plan
     from coopfile.render.facts import Engine, Facts
     from coopfile.render.steps import Rendering
@@ -89,7 +89,7 @@ def _parsed(options: argparse.Namespace) -> tuple[str, tuple[str, ...]]:
 
 def main(options: argparse.Namespace) -> int:
     """Compile, collect or read facts, and print the rendering."""
-    from coopfile.cli.run import require_approval
+    from coopfile.cli.execution import require_approval
     from coopfile.compiling import compile_project
     from coopfile.launching import check_access
 

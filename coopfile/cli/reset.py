@@ -8,8 +8,8 @@ import time
 
 from coopfile.cli import output
 from coopfile.cli.diff import size
+from coopfile.cli.execution import say
 from coopfile.cli.options import request
-from coopfile.cli.run import say
 from coopfile.cli.sessions import data_directory
 from coopfile.find import directories
 from coopfile.rootfs.store import Store

@@ -6,10 +6,10 @@ import os
 import sys
 
 from coopfile.cli import lock, output
+from coopfile.cli.execution import recall, require_approval, say
 from coopfile.cli.failures import tell
 from coopfile.cli.options import RunOptions, request
 from coopfile.cli.progress import Rows, showing
-from coopfile.cli.run import recall, require_approval, say
 from coopfile.cli.stagefailure import explain
 from coopfile.compiling import compile_project
 from coopfile.engines.attend import SignalledError, unwinding

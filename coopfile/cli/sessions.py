@@ -8,9 +8,9 @@ from coopfile import audit, strictjson
 from coopfile.audit import Entry
 from coopfile.cli import attached
 from coopfile.cli.exec import add_rest, below
+from coopfile.cli.execution import progress, recalled, say, tell_backend, tell_weakenings
 from coopfile.cli.options import ExecOptions, request, seconds
 from coopfile.cli.rejoin import remember
-from coopfile.cli.run import progress, recalled, say, tell_backend, tell_weakenings
 from coopfile.errors import CoopError
 from coopfile.find import directories, find
 from coopfile.launching import check_access, prefers_native

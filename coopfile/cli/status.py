@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from coopfile.cli.examined import Kept
     from coopfile.native.probe import Ability
-    from coopfile.plan.bind import Weakening
+    from coopfile.plan.launch import Weakening
 
 SUMMARY = "show what can enforce the plan here, what it cannot enforce, and what is built for it"
 EPILOG = """examples:

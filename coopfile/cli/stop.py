@@ -8,8 +8,8 @@ import sys
 
 from coopfile.cli import output
 from coopfile.cli.exec import check_name
+from coopfile.cli.execution import say
 from coopfile.cli.failures import tell
-from coopfile.cli.run import say
 from coopfile.cli.sessions import data_directory, located
 from coopfile.errors import CoopError, UsageError
 from coopfile.find import directories, find

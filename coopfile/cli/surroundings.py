@@ -63,8 +63,8 @@ def _chosen(plan: Plan, environment: Mapping[str, str]) -> tuple[Choice | None, 
 
 def _native(tried: Tried, plan: Plan) -> Tried:
     """Return what this machine lacks for namespaces, if it lacks something."""
+    from coopfile.native.preparing import internet
     from coopfile.native.probe import lacking
-    from coopfile.native.runner import internet
 
     ability = lacking()
     if ability is not None:

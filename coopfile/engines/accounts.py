@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from coopfile.plan.bind import Launch
+    from coopfile.plan.launch import Launch
     from coopfile.render.facts import Engine
 
 FILES = ("passwd", "group")

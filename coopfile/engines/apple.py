@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from coopfile.plan.bind import Weakening
+    from coopfile.plan.launch import Weakening
     from coopfile.plan.model import Plan
     from coopfile.render.container import Container
     from coopfile.render.facts import Engine, Facts

@@ -18,7 +18,7 @@ from coopfile.engines.processes import descendants, is_at_work, started
 from coopfile.engines.timeouts import CLEANS_UP, QUICK
 from coopfile.errors import CoopError
 from coopfile.native.sources import resolve
-from coopfile.plan.bind import inside
+from coopfile.plan.launch import inside
 from coopfile.record import Record
 
 TYPE_CHECKING = False

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from coopfile.native.operations import Operation
-    from coopfile.plan.bind import Fence, Host, Launch, Mount
+    from coopfile.plan.launch import Fence, Host, Launch, Mount
     from coopfile.plan.model import Plan
     from coopfile.render.facts import Engine
 

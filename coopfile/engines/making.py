@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from coopfile.engines.collect import Seen
-    from coopfile.plan.bind import Host, Weakening
+    from coopfile.plan.launch import Host, Weakening
     from coopfile.plan.model import Plan
     from coopfile.render.container import Container
     from coopfile.render.facts import Engine, Entry, Facts

@@ -13,8 +13,8 @@ import sys
 
 from coopfile.engines import collect, images
 from coopfile.errors import CoopError
-from coopfile.plan.bind import Mount, inside
 from coopfile.plan.hosttools import TOOLS
+from coopfile.plan.launch import Mount, inside
 from coopfile.plan.reach import HTTP_PORT, SOCKS_PORT
 from coopfile.render.container import LABEL_MANAGED, LABEL_OWNER
 from coopfile.render.networks import Neighbour

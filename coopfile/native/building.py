@@ -11,12 +11,13 @@ import os
 import stat
 
 from coopfile.errors import CoopError
-from coopfile.native import runner, syscalls
+from coopfile.native import preparing, runner, syscalls
 from coopfile.native.layered import EVERYTHING, OWN_FILES, OverlayRoot, names
-from coopfile.native.layout import Layout, devices, kernels_own
+from coopfile.native.layout import devices, kernels_own
 from coopfile.native.operations import Bind, Operation, Scratch, Write
 from coopfile.native.runner import Outcome
-from coopfile.plan.bind import PATH, Host, Launch
+from coopfile.native.tree import Layout
+from coopfile.plan.launch import PATH, Host, Launch
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -84,7 +85,7 @@ def run(step: Step, output: int | None, timeout: float | None = None) -> Outcome
     for name, mode in _SCRATCH.values():
         _make_scratch(f"{step.scratch}/{name}", mode)
     launch = _launch(step)
-    prepared = runner.prepare_layout(launch, _layout(step, launch), building=True)
+    prepared = preparing.prepare_layout(launch, _layout(step, launch), building=True)
     outcome = runner.run(prepared, timeout=timeout, output=output)
     if outcome.interrupted is not None:
         os.kill(os.getpid(), outcome.interrupted)

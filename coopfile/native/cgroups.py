@@ -40,71 +40,7 @@ class Hierarchy(Record):
     controllers: tuple[str, ...]
 
 
-class Reason(Record):
-    """Why a controller cannot be used here."""
-
-    controller: str
-    why: str
-
-
-def find(
-    own: str | None = None, mounts: str | None = None, wanted: tuple[str, ...] = CONTROLLERS
-) -> tuple[tuple[Hierarchy, ...], tuple[Reason, ...]]:
-    """Return where groups can be made for the controllers wanted, and why not for the others.
-
-    ``own`` and ``mounts`` are the texts of /proc/self/cgroup and /proc/self/mountinfo.
-    """
-    places = _mounted(_read("/proc/self/mountinfo") if mounts is None else mounts)
-    found: dict[tuple[str, int], list[str]] = {}
-    reasons: dict[str, str] = {}
-    for line in (_read("/proc/self/cgroup") if own is None else own).splitlines():
-        _, _, rest = line.partition(":")
-        names, _, path = rest.partition(":")
-        if not names:
-            _find_unified(places, path, wanted, found, reasons)
-        for name in names.split(","):
-            if name in wanted and name in places:
-                directory = _below(places[name], path)
-                if directory and os.access(directory, os.W_OK):
-                    found.setdefault((directory, 1), []).append(name)
-                else:
-                    reasons[name] = f"{directory or path} (cgroup v1) is not writable for you"
-    used = {name for names in found.values() for name in names}
-    missing = [
-        Reason(name, reasons.get(name, "no cgroup hierarchy on this machine has this controller"))
-        for name in wanted
-        if name not in used
-    ]
-    hierarchies = [Hierarchy(path, version, tuple(names)) for (path, version), names in found.items()]
-    return tuple(hierarchies), tuple(missing)
-
-
-def _find_unified(
-    places: dict[str, tuple[str, str]],
-    path: str,
-    wanted: tuple[str, ...],
-    found: dict[tuple[str, int], list[str]],
-    reasons: dict[str, str],
-) -> None:
-    """Look for a v2 group beside our own: one with processes in it cannot have limited children."""
-    own = _below(places["unified"], path) if "unified" in places else None
-    if own is None:
-        return
-    parent = own if path == "/" else os.path.dirname(own)
-    enabled = _read(f"{parent}/cgroup.subtree_control").split()
-    writable = os.access(parent, os.W_OK) and os.access(f"{parent}/cgroup.procs", os.W_OK)
-    for name in _read(f"{own}/cgroup.controllers").split():
-        if name not in wanted:
-            continue
-        if name not in enabled:
-            reasons[name] = f"{parent}/cgroup.subtree_control does not enable it"
-        elif not writable:
-            reasons[name] = f"{parent} (cgroup v2) is not delegated to you"
-        else:
-            found.setdefault((parent, 2), []).append(name)
-
-
-def _mounted(mountinfo: str) -> dict[str, tuple[str, str]]:
+def mounted(mountinfo: str) -> dict[str, tuple[str, str]]:
     """Return (mount point, root) per v1 controller and for ``unified``: proc_pid_mountinfo(5)."""
     places = {}
     for line in mountinfo.splitlines():
@@ -118,17 +54,8 @@ def _mounted(mountinfo: str) -> dict[str, tuple[str, str]]:
     return places
 
 
-def _below(place: tuple[str, str], path: str) -> str | None:
-    """Return where a group of /proc/self/cgroup is mounted; None when it is outside the mount."""
-    mount_point, root = place
-    if root != "/":
-        if path != root and not path.startswith(root + "/"):
-            return None
-        path = path[len(root) :]
-    return (mount_point + path).rstrip("/")
-
-
-def _read(path: str) -> str:
+def read(path: str) -> str:
+    """Return what a file of the kernel's says; nothing where there is none."""
     try:
         return os.fsdecode(syscalls.read_file(path))
     except OSError:
@@ -150,12 +77,6 @@ def _settings(version: int, controller: str, limits: Limits) -> list[tuple[str, 
     if version == 2:
         return [("cpu.max", f"{quota} {_PERIOD}", True)]
     return [("cpu.cfs_period_us", str(_PERIOD), True), ("cpu.cfs_quota_us", quota, True)]
-
-
-def unified_only(mounts: str | None = None) -> bool:
-    """Tell whether this machine has cgroup v2 and no v1 controllers."""
-    places = _mounted(_read("/proc/self/mountinfo") if mounts is None else mounts)
-    return "unified" in places and not places.keys() & set(CONTROLLERS)
 
 
 class Group:
@@ -211,7 +132,7 @@ class Group:
                 syscalls.write_file(f"{directory}/cgroup.procs", str(pid))
         if self._scope is not None:
             group = self._scope.admit(pid)
-            mount_point, _ = _mounted(_read("/proc/self/mountinfo"))["unified"]
+            mount_point, _ = mounted(read("/proc/self/mountinfo"))["unified"]
             self._lent.append((mount_point + group, 2))
 
     def exceeded(self) -> tuple[str, ...]:
@@ -225,7 +146,7 @@ class Group:
                 (memory, "oom_kill", "limits.memory"),
                 ("pids.events", "max", "limits.pids"),
             ):
-                for line in _read(f"{directory}/{file}").splitlines():
+                for line in read(f"{directory}/{file}").splitlines():
                     name, _, count = line.partition(" ")
                     if name == word and count != "0":
                         found.add(key)

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
     from coopfile.native.confine import Lock
-    from coopfile.native.layout import Layout
     from coopfile.native.limits import Enforcement
     from coopfile.native.network import Link
     from coopfile.native.proxied import Gate
     from coopfile.native.pty import Wanted
     from coopfile.native.publishing import Publication
-    from coopfile.plan.bind import Launch
+    from coopfile.native.tree import Layout
+    from coopfile.plan.launch import Launch
 
 
 class Start(Record):

@@ -11,14 +11,14 @@ import stat
 
 from coopfile.errors import CoopError
 from coopfile.native.sources import open_real
-from coopfile.plan.bind import Weakening, inside
+from coopfile.plan.launch import Weakening, inside
 from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coopfile.plan.bind import Launch, Mount
+    from coopfile.plan.launch import Launch, Mount
 
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC

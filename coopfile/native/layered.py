@@ -13,7 +13,7 @@ from coopfile.native.operations import Operation, Root, Scratch
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from coopfile.native.operations import Tree
-    from coopfile.plan.bind import Launch
+    from coopfile.plan.launch import Launch
 
 _LARGEST = 1 << 20  # bytes of an account file
 _LARGEST_RESOLV_CONF = 65536

@@ -28,15 +28,16 @@ from coopfile.native.operations import (
     Write,
 )
 from coopfile.native.sources import resolve
-from coopfile.plan.bind import fences, guarded, inside, parents
+from coopfile.native.tree import Layout
+from coopfile.plan.bind import fences, guarded
 from coopfile.plan.hosttools import DEVICES, ETC, PROC_MASKED, SCRATCH, TOOLS
-from coopfile.record import Record
+from coopfile.plan.launch import inside, parents
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coopfile.plan.bind import Fence, Launch, Mount
+    from coopfile.plan.launch import Fence, Launch, Mount
 
 DEVICE_LINKS = (
     ("/dev/fd", "/proc/self/fd"),
@@ -50,26 +51,6 @@ NAMES = {"/etc/hostname": "coop\n", "/etc/hosts": "127.0.0.1\tlocalhost coop\n::
 
 # Not to be mounted over: what the sandbox is made of.
 _TAKEN = ("/proc", "/dev", "/sys", "/run")
-
-
-class Layout(Record):
-    """The operations, what has to be held on the host meanwhile, and what was left out.
-
-    ``guards`` come after ``operations``, when the places are held. ``held`` are
-    (real directory, relative paths) whose places are kept by placeholders;
-    ``landlock`` are (path inside, writable) of what may be used; ``writable`` and
-    ``guarded`` are real paths of the host; ``skipped`` says which of the plan's paths
-    this host does not have.
-    """
-
-    root: Root
-    operations: tuple[Operation, ...]
-    guards: tuple[Operation, ...]
-    held: tuple[tuple[str, tuple[str, ...]], ...]
-    landlock: tuple[tuple[str, bool], ...]
-    writable: tuple[str, ...]
-    guarded: tuple[str, ...]
-    skipped: tuple[str, ...]
 
 
 def layout(

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from coopfile.native.confine import Lock
-    from coopfile.native.layout import Layout
     from coopfile.native.network import Link, Means
     from coopfile.native.proxied import Gate
     from coopfile.native.pty import Wanted
     from coopfile.native.publishing import Listener, Publication
-    from coopfile.plan.bind import Launch
+    from coopfile.native.tree import Layout
+    from coopfile.plan.launch import Launch
 
 
 class Order(Record):

@@ -13,7 +13,7 @@ import stat
 from coopfile.errors import CoopError
 from coopfile.native import kept, namespaces, sources, syscalls
 from coopfile.native.guards import Guards
-from coopfile.plan.bind import inside
+from coopfile.plan.launch import inside
 from coopfile.record import Record
 
 _ROOTED = syscalls.RESOLVE_IN_ROOT | syscalls.RESOLVE_NO_MAGICLINKS

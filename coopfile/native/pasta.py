@@ -18,8 +18,8 @@ from coopfile.errors import CoopError
 from coopfile.native import dns, signals, syscalls
 from coopfile.native.network import Means, UnusableError
 from coopfile.native.sources import resolve
-from coopfile.plan.bind import PATH, inside
 from coopfile.plan.endpoints import NAMESERVER
+from coopfile.plan.launch import PATH, inside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import os
 import stat
 
 from coopfile.errors import CoopError
-from coopfile.plan.bind import inside
+from coopfile.plan.launch import inside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

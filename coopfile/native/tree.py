@@ -10,14 +10,35 @@ import os
 import sys
 
 from coopfile.native import syscalls
-from coopfile.native.operations import MASKS, Operation, Tree
+from coopfile.native.operations import MASKS, Operation, Root, Tree
+from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from coopfile.native.operations import Root
     from coopfile.native.upper import Upper
+
+
+class Layout(Record):
+    """The operations, what has to be held on the host meanwhile, and what was left out.
+
+    ``guards`` come after ``operations``, when the places are held. ``held`` are
+    (real directory, relative paths) whose places are kept by placeholders;
+    ``landlock`` are (path inside, writable) of what may be used; ``writable`` and
+    ``guarded`` are real paths of the host; ``skipped`` says which of the plan's paths
+    this host does not have.
+    """
+
+    root: Root
+    operations: tuple[Operation, ...]
+    guards: tuple[Operation, ...]
+    held: tuple[tuple[str, tuple[str, ...]], ...]
+    landlock: tuple[tuple[str, bool], ...]
+    writable: tuple[str, ...]
+    guarded: tuple[str, ...]
+    skipped: tuple[str, ...]
+
 
 # Any directories will do to build on: what is mounted there covers them in this namespace only.
 _STAGES = ("/tmp", "/run", "/mnt", "/var", "/usr", "/dev")

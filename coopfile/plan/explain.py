@@ -14,10 +14,10 @@ from coopfile.language.items import HostPattern
 from coopfile.language.settings import BUILT_IN_PROTECT
 from coopfile.language.values import BadValue, HostPatternType
 from coopfile.plan import hosttools, sessions
-from coopfile.plan.bind import PATH, expand, inside
 from coopfile.plan.endpoints import DNS, NAMESERVER, is_local, is_loopback
 from coopfile.plan.globs import compile_globs
 from coopfile.plan.hosttools import PASSED, PASSED_PREFIX
+from coopfile.plan.launch import PATH, expand, inside
 from coopfile.plan.model import leaf
 from coopfile.plan.reach import VARIABLES, allowing
 from coopfile.record import Record

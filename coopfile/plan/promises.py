@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coopfile.plan.bind import Weakening
+from coopfile.plan.launch import Weakening
 from coopfile.plan.sessions import CACHES
 
 TYPE_CHECKING = False

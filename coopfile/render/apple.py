@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from coopfile.errors import CoopError
-from coopfile.plan.bind import Weakening
+from coopfile.plan.launch import Weakening
 from coopfile.render import apple_files
 from coopfile.render.apple_images import build, check_dockerfile, commit, inspect_image
 from coopfile.render.apple_text import (

@@ -12,7 +12,7 @@ from __future__ import annotations
 import unicodedata
 
 from coopfile.errors import CoopError
-from coopfile.plan.bind import Weakening, inside
+from coopfile.plan.launch import Weakening, inside
 from coopfile.record import Record
 from coopfile.render.apple_text import ends_alone, fits_field, unspeakable
 from coopfile.render.facts import DIRECTORY, FILE, PLACEHOLDER
@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coopfile.plan.bind import Mount
+    from coopfile.plan.launch import Mount
     from coopfile.render.facts import Facts
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from coopfile.errors import CoopError
 from coopfile.language.items import LocalImage
-from coopfile.plan.bind import Mount, Weakening, bind, fences, inside, parents
+from coopfile.plan.bind import bind, fences
 from coopfile.plan.canonical import digest
 from coopfile.plan.hosttools import SCRATCH
+from coopfile.plan.launch import Mount, Weakening, inside, parents
 from coopfile.plan.promises import thrown_away, unkept
 from coopfile.plan.reach import VARIABLES
 from coopfile.plan.sessions import slug
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from coopfile.language.items import PublishedPort
-    from coopfile.plan.bind import Fence, Host, Launch
+    from coopfile.plan.launch import Fence, Host, Launch
     from coopfile.plan.model import Plan
     from coopfile.render.facts import Engine, Facts
 

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from coopfile.plan.bind import Mount
+    from coopfile.plan.launch import Mount
     from coopfile.render.container import Container
     from coopfile.render.facts import Engine
     from coopfile.render.networks import Neighbour

@@ -7,7 +7,7 @@ machine.
 
 from __future__ import annotations
 
-from coopfile.plan.bind import Host
+from coopfile.plan.launch import Host
 from coopfile.record import Record
 
 TYPE_CHECKING = False

@@ -14,8 +14,8 @@ from coopfile import strictjson
 from coopfile.errors import CoopError
 from coopfile.language.diagnostics import quoted, visible
 from coopfile.language.suggest import did_you_mean
-from coopfile.plan.bind import Host
 from coopfile.plan.hosttools import PASSED, PASSED_PREFIX
+from coopfile.plan.launch import Host
 from coopfile.render import factvalues as values
 from coopfile.render import windows
 from coopfile.render.facts import DIRECTORY, FILE, LINK, PLACEHOLDER, Engine, Entry, Facts

@@ -10,7 +10,7 @@ import zlib
 
 from coopfile.errors import CoopError
 from coopfile.language.items import ImageReference, LocalImage
-from coopfile.plan.bind import parents
+from coopfile.plan.launch import parents
 from coopfile.plan.model import is_built
 
 TYPE_CHECKING = False

@@ -6,12 +6,12 @@ Pure.
 from __future__ import annotations
 
 from coopfile.errors import CoopError
-from coopfile.plan.bind import Weakening
+from coopfile.plan.launch import Weakening
 from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from coopfile.plan.bind import Mount
+    from coopfile.plan.launch import Mount
     from coopfile.plan.model import Plan
     from coopfile.render.facts import Engine
 

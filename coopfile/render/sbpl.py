@@ -12,7 +12,7 @@ import posixpath
 import unicodedata
 
 from coopfile.errors import CoopError
-from coopfile.plan.bind import inside
+from coopfile.plan.launch import inside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

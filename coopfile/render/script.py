@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from coopfile.plan.bind import Weakening
+    from coopfile.plan.launch import Weakening
     from coopfile.render.steps import Rendering
 
 STEPS = ("run", "keep", "exec", "stop", "remove", "commit", "build")

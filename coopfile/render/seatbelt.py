@@ -12,8 +12,8 @@ import functools
 
 from coopfile import data
 from coopfile.errors import CoopError
-from coopfile.plan.bind import Weakening, expand, inside
 from coopfile.plan.canonical import digest
+from coopfile.plan.launch import Weakening, expand, inside
 from coopfile.plan.promises import unkept
 from coopfile.plan.reach import variables
 from coopfile.render import sbpl
@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import jinja2
 
-    from coopfile.plan.bind import Launch
+    from coopfile.plan.launch import Launch
     from coopfile.plan.model import Plan
     from coopfile.render.facts import Facts
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import posixpath
 
 from coopfile.errors import CoopError
-from coopfile.plan.bind import Mount, fences, inside
+from coopfile.plan.bind import fences
 from coopfile.plan.hosttools import HOME_PROTECT
+from coopfile.plan.launch import Mount, inside
 from coopfile.record import Record
 from coopfile.render import sbpl
 from coopfile.render.facts import LINK
@@ -19,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from coopfile.plan.bind import Launch
+    from coopfile.plan.launch import Launch
     from coopfile.render.facts import Facts
 
 # The same files as under /, by another name.

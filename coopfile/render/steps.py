@@ -6,8 +6,8 @@ import hashlib
 
 from coopfile.errors import CoopError
 from coopfile.language.items import LocalImage
-from coopfile.plan.bind import Weakening, inside
 from coopfile.plan.canonical import digest
+from coopfile.plan.launch import Weakening, inside
 from coopfile.plan.model import is_built
 from coopfile.record import Record
 from coopfile.render import apple, apple_images, docker, windows
@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coopfile.plan.bind import Mount
+    from coopfile.plan.launch import Mount
     from coopfile.plan.model import Plan
     from coopfile.render.container import Container, Request
     from coopfile.render.facts import Engine, Facts

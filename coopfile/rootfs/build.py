@@ -10,7 +10,7 @@ import time
 from contextlib import ExitStack, contextmanager
 
 from coopfile.errors import CoopError
-from coopfile.native import building, runner, signals
+from coopfile.native import building, preparing, signals
 from coopfile.record import Record
 from coopfile.render.stages import CACHES
 from coopfile.rootfs import versions
@@ -201,7 +201,7 @@ def build_all(
         own = dict.fromkeys((link.kind for link in links[1:]), secrets.token_hex(8))
         links = chain(builder.plan, root, own)
     if builder.plan.setup.network == "veth" and any(store.stage(link.key) is None for link in links[1:]):
-        runner.internet("setup.network")  # before anything is fetched for nothing
+        preparing.internet("setup.network")  # before anything is fetched for nothing
     with ExitStack() as held:
         stages: tuple[Stage, ...] = ()
         for number in range(len(links)):

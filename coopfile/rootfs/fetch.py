@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from coopfile.errors import CoopError
 from coopfile.find import real_home
 from coopfile.language.items import LocalImage
-from coopfile.plan.bind import expand
+from coopfile.plan.launch import expand
 from coopfile.rootfs import platforms
 from coopfile.rootfs.model import source_name
 

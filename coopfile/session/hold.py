@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from coopfile.plan.bind import Weakening
+    from coopfile.plan.launch import Weakening
     from coopfile.proxy.denials import Denial
     from coopfile.session.backend import Backend
     from coopfile.session.capture import Streams

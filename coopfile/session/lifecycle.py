@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from coopfile.engines.choose import Choice
-    from coopfile.plan.bind import Weakening
+    from coopfile.plan.launch import Weakening
     from coopfile.session.model import Live, Started
 
 _START = 120.0  # seconds that another process may take for starting the same session

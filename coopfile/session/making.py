@@ -25,6 +25,7 @@ from coopfile.native import (
     monitor,
     namespaces,
     placeholders,
+    preparing,
     report,
     runner,
     running,
@@ -46,10 +47,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, NoReturn
 
-    from coopfile.native.layout import Layout
     from coopfile.native.network import Link
     from coopfile.native.proxied import Gate
     from coopfile.native.publishing import Publication
+    from coopfile.native.tree import Layout
 
     Links = tuple[Link | Gate | Publication, ...]
 
@@ -207,7 +208,7 @@ def _make(
     launch, inside = order.launch, founded.inside
     # PID 1 is made meanwhile.
     wire.send(inside, (launch.uid, launch.gid, launch.network != "host"), (reported,))
-    prepared = runner.prepare(launch, order.inputs, order.private, order.layers)
+    prepared = preparing.prepare(launch, order.inputs, order.private, order.layers)
     listeners = runner.listen(prepared.launch)
     with ExitStack() as stack:
         layout = _on_disk(prepared.layout, order.rootfs, stack)

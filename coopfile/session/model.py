@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from coopfile.engines.choose import Choice
     from coopfile.find import Project
-    from coopfile.plan.bind import Weakening
+    from coopfile.plan.launch import Weakening
     from coopfile.plan.model import Plan
 else:
     Protocol = object

@@ -13,7 +13,7 @@ from coopfile.listed import written
 from coopfile.native import report, syscalls
 from coopfile.native.upper import Upper
 from coopfile.plan import canonical
-from coopfile.plan.bind import Weakening
+from coopfile.plan.launch import Weakening
 from coopfile.session import client, helper, store
 from coopfile.session.model import SessionError, SessionGone, Started, Usage
 from coopfile.session.order import Order

@@ -6,7 +6,7 @@ from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from coopfile.plan.bind import Launch
+    from coopfile.plan.launch import Launch
 
 
 class Order(Record):

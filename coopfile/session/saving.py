@@ -15,7 +15,7 @@ from coopfile.engines.timeouts import IMPORT, QUICK
 from coopfile.engines.waiting import within
 from coopfile.errors import CoopError
 from coopfile.plan import canonical
-from coopfile.plan.bind import inside
+from coopfile.plan.launch import inside
 from coopfile.render import docker
 from coopfile.render.container import LABEL_MANAGED, LABEL_OWNER, LABEL_PLAN, LABEL_SESSION
 from coopfile.render.facts import Engine

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from coopfile.find import Project
-    from coopfile.plan.bind import Weakening
+    from coopfile.plan.launch import Weakening
     from coopfile.plan.model import Plan
     from coopfile.session.backend import Backend
     from coopfile.session.capture import Input, Streams, Target

@@ -228,9 +228,9 @@ def test_limits(build: Build) -> None:
 
 def cgroups_work() -> bool:
     """Tell whether a control group can limit processes here."""
-    from coopfile.native import cgroups
+    from coopfile.native import hierarchies
 
-    return not cgroups.find(wanted=("pids",))[1]
+    return not hierarchies.find(wanted=("pids",))[1]
 
 
 def test_file_systems_that_will_not_do(build: Build) -> None:

@@ -22,14 +22,14 @@ sys.path.insert(0, sys.argv[1])
 from coopfile.compiling import Request, compile_project
 from coopfile.errors import CoopError
 from coopfile.launching import this_host
-from coopfile.native import runner
+from coopfile.native import preparing, runner
 from coopfile.plan.bind import bind
 asked = json.loads(sys.argv[2])
 compiled = compile_project(Request(asked["project"], assignments=('base.image="x"', *asked["settings"])))
 launch = bind(compiled.plan, this_host(compiled.project, os.environ), tuple(asked["argv"]))
 launch = launch.replace(environment={"PATH": "/bin", **launch.environment})
 try:
-    outcome = runner.run(runner.prepare(launch, (), (), tuple(asked["layers"])))
+    outcome = runner.run(preparing.prepare(launch, (), (), tuple(asked["layers"])))
 except CoopError as error:
     sys.exit(f"coop: {error.message}")
 sys.exit(outcome.status)

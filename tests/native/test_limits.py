@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from coopfile.native import cgroups, systemd
+from coopfile.native import hierarchies, systemd
 from tests.sandboxes import DEADLINE, Project, abandoned_cgroups, cgroup_directories, wait_until
 
 pytestmark = pytest.mark.native
@@ -94,8 +94,8 @@ def delegated(project: Project) -> Iterator[None]:
     """Give the actor control groups of their own, in every hierarchy of version 1 that coop uses."""
     if os.geteuid() != 0:
         pytest.skip("delegating control groups needs root")
-    hierarchies, _ = cgroups.find()
-    places = [item.directory for item in hierarchies if item.version == 1]
+    found, _ = hierarchies.find()
+    places = [item.directory for item in found if item.version == 1]
     if not places:
         pytest.skip("this machine has no cgroup v1 hierarchy to delegate")
     made = []
@@ -237,7 +237,7 @@ def test_cpus(limited: Project) -> None:
 
 def test_cpus_beside_groups_of_systemds(project: Project) -> None:
     """The limit stays when systemd takes the controller of processors away from the groups beside it."""
-    if project.actor.uid != 0 or not (cgroups.unified_only() and systemd.available()):
+    if project.actor.uid != 0 or not (hierarchies.unified_only() and systemd.available()):
         pytest.skip("needs root, systemd, and cgroup v2 alone")
     project.coopfile("limits.cpus = 0.5\n")
     unit = f"tests-{os.getpid()}.service"
@@ -309,10 +309,10 @@ print(os.path.exists("/sys/fs/cgroup"))
 
 def test_sweeping(project: Project) -> None:
     """An empty control group of a monitor that was killed is removed by the next run."""
-    hierarchies, _ = cgroups.find()
-    if project.actor.uid != 0 or not hierarchies:
+    found, _ = hierarchies.find()
+    if project.actor.uid != 0 or not found:
         pytest.skip("needs a hierarchy that the actor can make groups in")
-    place = next(item.directory for item in hierarchies if "pids" in item.controllers)
+    place = next(item.directory for item in found if "pids" in item.controllers)
     dead = f"{place}/coop-{4194304 + os.getpid()}"  # above the largest pid
     mine = f"{place}/coop-{os.getpid()}"
     os.mkdir(dead)

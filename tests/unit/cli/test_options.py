@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coopfile.cli import exec as exec_verb
-from coopfile.cli import parsing, run
+from coopfile.cli import execution, parsing
 from coopfile.cli.main import main
 from coopfile.cli.options import (
     ExecOptions,
@@ -64,7 +64,7 @@ def of_whole(line: list[str]) -> RunOptions | ExecOptions | None:
 
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()):
         patch.setattr(exec_verb, "execute", record)
-        patch.setattr(run, "execute", record)
+        patch.setattr(execution, "execute", record)
         with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
             parsing.run(line)
     return seen[0] if seen else None

@@ -12,7 +12,7 @@ import pytest
 from coopfile.engines.collect import facts, facts_of, kind, look, make_masks
 from coopfile.errors import CoopError
 from coopfile.native.marks import MODE
-from coopfile.plan.bind import Host
+from coopfile.plan.launch import Host
 from coopfile.plan.model import Plan, with_leaf
 from coopfile.render.facts import DIRECTORY, FILE, LINK, PLACEHOLDER, Engine
 from tests.unit.plan.samples import PLAN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coopfile.engines.making import is_usual
-from coopfile.plan.bind import Weakening
+from coopfile.plan.launch import Weakening
 from coopfile.render.facts import Engine
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from coopfile.native import cgroups
 from coopfile.native.cgroups import Group, Hierarchy
+from coopfile.native.hierarchies import find
 from coopfile.plan.model import Limits
 
 LIMITS = Limits(memory=64 << 20, cpus=1500, pids=10, tmp=1 << 20, timeout=1000, output=1000)
@@ -38,7 +39,7 @@ class Machine:
 
     def find(self, own: str) -> tuple[dict[str, tuple[str, int]], dict[str, str]]:
         """Return (directory, version) per controller that can be used, and why not for the others."""
-        found, missing = cgroups.find(own=own, mounts="\n".join(self.mounts) + "\n")
+        found, missing = find(own=own, mounts="\n".join(self.mounts) + "\n")
         usable = {
             name: (os.path.relpath(item.directory, self.root), item.version)
             for item in found
@@ -75,7 +76,7 @@ def test_version_1(machine: Machine) -> None:
 def test_version_1_together(machine: Machine) -> None:
     """Controllers that share a hierarchy share a group."""
     machine.mount("cgroup", "all", "memory,pids,cpu")
-    found, _ = cgroups.find(own="1:memory,pids,cpu:/\n", mounts="\n".join(machine.mounts))
+    found, _ = find(own="1:memory,pids,cpu:/\n", mounts="\n".join(machine.mounts))
     assert found == (Hierarchy(f"{machine.root}/all", 1, ("memory", "pids", "cpu")),)
 
 
@@ -240,7 +241,7 @@ def test_what_groups_told_stays(tmp_path: Path) -> None:
 def test_only_what_is_wanted(machine: Machine) -> None:
     """A controller that no limit needs is neither used nor missed."""
     machine.mount("cgroup", "cpu", "cpu")
-    found, missing = cgroups.find(own="1:cpu:/\n", mounts="\n".join(machine.mounts), wanted=("pids",))
+    found, missing = find(own="1:cpu:/\n", mounts="\n".join(machine.mounts), wanted=("pids",))
     assert found == ()
     assert [reason.controller for reason in missing] == ["pids"]
 
@@ -255,7 +256,7 @@ def test_vanished_hierarchy(tmp_path: Path) -> None:
 
 def test_unified_hierarchy(tmp_path: Path) -> None:
     """Joining and leaving a real group of version 2 works, where this process may make one."""
-    found, _ = cgroups.find()
+    found, _ = find()
     place = next((item.directory for item in found if item.version == 2), None)
     if place is None:
         # Without controllers the hierarchy serves as well: it is the joining that is shown.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coopfile.errors import CoopError
-from coopfile.native.layout import Layout, layout
+from coopfile.native.layout import layout
 from coopfile.native.operations import (
     Bind,
     Devpts,
@@ -21,8 +21,10 @@ from coopfile.native.operations import (
     Tool,
     Write,
 )
-from coopfile.plan.bind import Host, Launch, bind
+from coopfile.native.tree import Layout
+from coopfile.plan.bind import bind
 from coopfile.plan.hosttools import ETC, ETC_OWN, SCRATCH, TOOLS
+from coopfile.plan.launch import Host, Launch
 from coopfile.plan.model import Plan, with_leaf
 from tests.unit.plan.samples import PLAN
 

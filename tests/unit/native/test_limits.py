@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coopfile.native import cgroups, limits, systemd
-from coopfile.native.cgroups import Hierarchy, Reason
+from coopfile.native import enforcing, hierarchies, systemd
+from coopfile.native.cgroups import Hierarchy
+from coopfile.native.hierarchies import Reason
 from coopfile.plan.model import Limits
 
 LIMITS = Limits(memory=64 << 20, cpus=None, pids=10, tmp=1 << 20, timeout=1000, output=1024)
@@ -26,10 +27,10 @@ def how(
         reasons = tuple(Reason(name, "not here") for name in wanted if name in missing)
         return ((Hierarchy("/sys/fs/cgroup/x", version, usable),) if usable else ()), reasons
 
-    monkeypatch.setattr(cgroups, "find", find)
-    monkeypatch.setattr(cgroups, "unified_only", lambda: version == 2)
+    monkeypatch.setattr(hierarchies, "find", find)
+    monkeypatch.setattr(hierarchies, "unified_only", lambda: version == 2)
     monkeypatch.setattr(systemd, "available", lambda: manager)
-    found = limits.enforcement(LIMITS.replace(cpus=cpus))
+    found = enforcing.enforcement(LIMITS.replace(cpus=cpus))
     assert bool(found.scoped) is ("systemd scope" in dict(found.how).values())
     assert not (found.scoped and found.hierarchies)
     return dict(found.how)

@@ -10,7 +10,7 @@ import pytest
 
 from coopfile.errors import CoopError
 from coopfile.native.sources import open_real, open_source, resolve
-from coopfile.plan.bind import inside
+from coopfile.plan.launch import inside
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ import pytest
 
 from coopfile.errors import CoopError
 from coopfile.language.items import Variable
-from coopfile.plan.bind import PATH, Host, Launch, Mount, bind
+from coopfile.plan.bind import bind
 from coopfile.plan.hosttools import PASSED
+from coopfile.plan.launch import PATH, Host, Launch, Mount
 from coopfile.plan.model import Plan, with_leaf
 from coopfile.plan.sessions import session_id
 from tests.unit.plan.samples import PLAN

@@ -10,8 +10,9 @@ from coopfile.errors import UsageError
 from coopfile.language.items import HostPattern, ImageReference, Variable
 from coopfile.language.reading import read
 from coopfile.language.sources import Source
-from coopfile.plan.bind import Host, bind
+from coopfile.plan.bind import bind
 from coopfile.plan.explain import COOP_SETS, Action, Verdict, explain
+from coopfile.plan.launch import Host
 from coopfile.plan.model import Plan, with_leaf
 from coopfile.plan.resolve import resolve
 from tests.unit.plan.samples import ACCESS, PLAN

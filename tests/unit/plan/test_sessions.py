@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coopfile.language.settings import SETTINGS
-from coopfile.plan.bind import Mount, bind
+from coopfile.plan.bind import bind
+from coopfile.plan.launch import Mount
 from coopfile.plan.model import Access, Plan, with_leaf
 from coopfile.plan.promises import unkept
 from coopfile.plan.sessions import (

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coopfile.errors import CoopError
-from coopfile.plan.bind import Host, Mount, inside
+from coopfile.plan.launch import Host, Mount, inside
 from coopfile.plan.model import Plan, with_leaf
 from coopfile.render.container import Container, Request, container
 from coopfile.render.facts import DIRECTORY, FILE, LIMITS, LINK, PLACEHOLDER, Engine, Facts

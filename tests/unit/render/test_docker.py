@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coopfile.errors import CoopError
-from coopfile.plan.bind import Mount
+from coopfile.plan.launch import Mount
 from coopfile.render import docker
 from coopfile.render.container import Container, Scratch
 from coopfile.render.facts import Engine

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coopfile.errors import CoopError
 from coopfile.language.items import Variable
-from coopfile.plan.bind import Host
+from coopfile.plan.launch import Host
 from coopfile.render.facts import Engine, Entry, Facts
 from coopfile.render.factsfile import LARGEST, from_json, to_json
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from coopfile.errors import CoopError
 from coopfile.language.items import Variable
-from coopfile.plan.bind import Host, Weakening
+from coopfile.plan.launch import Host, Weakening
 from coopfile.plan.model import Plan, with_leaf
 from coopfile.render.container import Request
 from coopfile.render.facts import Engine, Entry, Facts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from coopfile.plan.bind import Host, expand
+from coopfile.plan.launch import Host, expand
 from coopfile.plan.model import Plan
 from coopfile.render.container import Container
 from coopfile.render.facts import DIRECTORY, FILE, Engine, Facts

@@ -14,8 +14,9 @@ from coopfile.compiling import Request as Compile
 from coopfile.compiling import compile_project
 from coopfile.errors import CoopError
 from coopfile.language.items import ImageReference, LocalImage, PublishedPort, Variable
-from coopfile.plan.bind import Mount, Weakening, bind, expand
+from coopfile.plan.bind import bind
 from coopfile.plan.canonical import digest
+from coopfile.plan.launch import Mount, Weakening, expand
 from coopfile.plan.model import Plan, with_leaf
 from coopfile.render import apple
 from coopfile.render.container import Container, Request, container

@@ -8,7 +8,8 @@ from typing import Any
 
 from coopfile.language.reading import read
 from coopfile.language.sources import Source
-from coopfile.plan.bind import Host, Launch, bind
+from coopfile.plan.bind import bind
+from coopfile.plan.launch import Host, Launch
 from coopfile.plan.model import Plan
 from coopfile.plan.resolve import resolve
 from coopfile.record import Record

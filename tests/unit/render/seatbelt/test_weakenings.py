@@ -6,7 +6,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from coopfile.errors import CoopError
-from coopfile.plan.bind import Weakening, bind
+from coopfile.plan.bind import bind
+from coopfile.plan.launch import Weakening
 from coopfile.render import seatbelt
 from tests.unit.render.seatbelt.samples import FACTS, HOME, HOST, STATE, WORKSPACE, compiled
 
