@@ -239,7 +239,7 @@ class Tool(Operation):
         if stat.S_ISDIR(os.fstat(copy).st_mode):
             os.mkdir(place, 0o755)
         else:
-            os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444))
+            os.mknod(place, 0o444)
         syscalls.move_mount(copy, syscalls.AT_FDCWD, place)
         os.close(copy)
 
