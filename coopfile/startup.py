@@ -81,7 +81,7 @@ def entry() -> "NoReturn":
 
 
 def _run() -> int:
-    verb = sys.argv[1] if len(sys.argv) > 1 and sys.platform == "linux" else ""
+    verb = _verb(sys.argv[1:]) if sys.platform == "linux" else None
     if verb == "exec" or (verb == "run" and "--session" not in sys.argv):
         load(verb)
     from coopfile.cli.main import main
@@ -100,6 +100,13 @@ def _run() -> int:
         for name in _missing:
             bundle.write(name)
     return status
+
+
+def _verb(arguments: list[str]) -> str | None:
+    """Return the verb that a command line seems to have, be it behind options, if it has a bundle."""
+    if arguments and not arguments[0].startswith("-"):
+        return arguments[0]
+    return next((word for word in arguments if word in ("run", "exec")), None)
 
 
 def tell(text: str) -> None:

@@ -175,3 +175,26 @@ def test_an_interrupt_while_it_loads(library: Path) -> None:
     script = "def load(name): raise KeyboardInterrupt\nstartup.load, sys.argv = load, ['coop', 'exec']\n"
     result = python(library, f"import sys\nfrom coopfile import startup\n{script}startup.entry()")
     assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("run -- true", "run"),
+        ("-q run -- true", "run"),
+        ("-C elsewhere --as somebody run true", "run"),
+        ("--set network.mode=none exec work -- true", "exec"),
+        ("run --session work -- true", None),
+        ("plan run", None),
+        ("--version", None),
+        ("", None),
+    ],
+)
+def test_which_is_loaded(monkeypatch: pytest.MonkeyPatch, line: str, name: str | None) -> None:
+    """A verb's bundle is loaded wherever the verb stands on the command line."""
+    loaded: list[str] = []
+    monkeypatch.setattr(sys, "argv", ["coop", *line.split()])
+    monkeypatch.setattr(startup, "load", loaded.append)
+    monkeypatch.setattr("coopfile.cli.main.main", lambda: 0)
+    assert startup._run() == 0
+    assert loaded == ([] if name is None else [name])
