@@ -133,7 +133,7 @@ class Entry:
         self.argv = argv
         self.written = False
         self._tool = tool
-        self._root = root
+        self._path = path(root, os.environ)
         self._identity = identity
         self._began = time.monotonic()
         self._descriptor: int | None = None
@@ -148,7 +148,7 @@ class Entry:
 
     def open(self) -> None:
         """Open the log before the command is run. Raises CoopError."""
-        self._descriptor = Audit(path(self._root, os.environ)).open()
+        self._descriptor = Audit(self._path).open()
 
     def ended(self, status: int, *, timed_out: bool = False) -> None:
         """Write down how the command has ended."""
@@ -181,7 +181,7 @@ class Entry:
         about = self.about
         own = secrets_of(about, os.environ)
         more = self.secrets()
-        log = Audit(path(self._root, os.environ), own, more or {})
+        log = Audit(self._path, own, more or {})
         try:
             if self._descriptor is None:
                 self._descriptor = _opened(log._path)

@@ -40,7 +40,7 @@ BUNDLES = {
         *("native.seccomp", "native.signals", "native.streams", "native.title", "native.cgroups"),
         *("native.confine", "native.spawn", "native.guards", "native.operations", "native.tree"),
         *("native.init", "native.limits", "native.placeholders", "native.monitor", "native.runner"),
-        *("native.hierarchies", "native.enforcing", "native.layout", "native.preparing"),
+        *("native.hierarchies", "native.enforcing", "native.links", "native.layout", "native.preparing"),
     ),
     # Of a run on an image, besides.
     "image": ("language", "language.items", "rootfs", "rootfs.hold", "rootfs.base", "native.layered"),
@@ -62,6 +62,7 @@ BUNDLES = {
 _INTERRUPTED = 130  # what a shell tells of Ctrl-C
 _missing: list[str] = []  # bundles that were asked for
 _alone = False  # whether this process is ``coop``, which has one thread
+_kept: list[object] = []
 
 
 def entry() -> "NoReturn":
@@ -107,6 +108,15 @@ def _verb(arguments: list[str]) -> str | None:
     if arguments and not arguments[0].startswith("-"):
         return arguments[0]
     return next((word for word in arguments if word in ("run", "exec")), None)
+
+
+def keep(*values: object) -> None:
+    """Keep values to the end of the program ``coop``, which frees nothing: see ``entry``.
+
+    After a fork it would copy every page that they lie on, to free them. Elsewhere this has no effect.
+    """
+    if _alone:
+        _kept.extend(values)
 
 
 def tell(text: str) -> None:

@@ -93,6 +93,7 @@ def run_native(plan: Plan, project: Project, options: RunOptions, timeout: float
                 tell_weakenings(plan, (*prepared.weakenings, *lost), options.verbose)
                 for skipped in layout.skipped if options.verbose else ():
                     say(f"skipped: {skipped}")
+            startup.keep(options, project, plan, prepared)
             outcome = _run(prepared, timeout)
         finally:
             running.leave(announced)

@@ -17,7 +17,7 @@ from collections import deque
 from coopfile.engines.processes import descendants, is_at_work, started
 from coopfile.engines.timeouts import CLEANS_UP, QUICK
 from coopfile.errors import CoopError
-from coopfile.native.sources import resolve
+from coopfile.native.links import resolve
 from coopfile.plan.launch import inside
 from coopfile.record import Record
 

@@ -21,41 +21,29 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, NoReturn
 
-    from coopfile.native.confine import Lock
-    from coopfile.native.limits import Enforcement
+    from coopfile.native.monitor import Order
     from coopfile.native.network import Link
     from coopfile.native.proxied import Gate
     from coopfile.native.pty import Wanted
     from coopfile.native.publishing import Publication
-    from coopfile.native.tree import Layout
-    from coopfile.plan.launch import Launch
 
 
 class Start(Record):
-    """What PID 1 is given; ``monitor`` is the monitor's process number outside.
+    """What PID 1 is given besides the caller's order; ``monitor`` is the monitor's process number outside.
 
     ``gate`` is a pipe whose other end only the monitor has: it writes a byte when the
     sandbox is in its control group and the places of the guards are held, and closes
-    it by dying. Into ``ended`` PID 1 writes a byte when it is the last process. ``mask`` is the caller's
-    signal mask. ``building`` tells that a root file system is built. ``links`` lead to what connects
-    the sandbox. ``terminal`` is one that the command is to have instead of the caller's. ``network`` is a
-    descriptor of the monitor where that makes the network namespace, and is in it when the gate opens.
+    it by dying. Into ``ended`` PID 1 writes a byte when it is the last process. ``links`` lead to what
+    connects the sandbox. ``network`` is a descriptor of the monitor where that makes the network
+    namespace, and is in it when the gate opens.
     """
 
-    launch: Launch
-    layout: Layout
-    enforcement: Enforcement
-    report: int
+    order: Order
     gate: int
     ended: int
     monitor: int
-    mask: set[int]
-    landlock_abi: int
-    lock: Lock
-    building: bool
     links: tuple[Link | Gate | Publication, ...]
-    terminal: Wanted | None = None
-    network: int | None = None
+    network: int | None
 
 
 def main(start: Start) -> NoReturn:
@@ -64,7 +52,7 @@ def main(start: Start) -> NoReturn:
     try:
         status = _run(start)
     except BaseException as error:  # a traceback must not reach the caller's terminal
-        report.send_error(start.report, error)
+        report.send_error(start.order.report, error)
     finally:
         os._exit(status)
 
@@ -72,17 +60,18 @@ def main(start: Start) -> NoReturn:
 def _run(start: Start) -> int:
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signals.SIGKILL)
     callers_umask = os.umask(0o022)
-    launch = start.launch
+    order = start.order
+    launch = order.launch
     makes_network = launch.network != "host" and start.network is None
     namespaces.enter_other_namespaces(network=makes_network)
     for link in start.links:
         link.announce()
     title.take("coop")  # the command line names paths of the host
-    layout = start.layout
-    groups = open_own(start.enforcement.hierarchies)
+    layout = order.layout
+    groups = open_own(order.enforcement.hierarchies)
     build(layout.root, layout.operations, layout.guards, lambda: _pass_gate(start, groups))
-    if start.terminal is not None:
-        streams.let_go(start.terminal.streams)
+    if order.terminal is not None:
+        streams.let_go(order.terminal.streams)
     streams.take_own_devices()
     syscalls.set_hostname("coop")
     if makes_network:
@@ -93,19 +82,19 @@ def _run(start: Start) -> int:
     place = open_workspace(launch.directory)
     os.fchdir(place)
     os.close(place)
-    rules = None if not start.landlock_abi else fence(layout.landlock, start.landlock_abi).descriptor
-    start.lock.close(rules)
-    channel = () if start.terminal is None else (start.terminal.channel,)
-    syscalls.close_but((0, 1, 2, start.report, start.ended, *channel))
+    rules = None if not order.landlock_abi else fence(layout.landlock, order.landlock_abi).descriptor
+    order.lock.close(rules)
+    channel = () if order.terminal is None else (order.terminal.channel,)
+    syscalls.close_but((0, 1, 2, order.report, start.ended, *channel))
     table = Table.taken("/proc/self/mountinfo")
-    limit_resources(start.enforcement.rlimits)
-    if not start.building:
+    limit_resources(order.enforcement.rlimits)
+    if not order.building:
         os.umask(callers_umask)
-    status = _reap(_start(start))
-    table.tell_lost(start.report)
+    status = _reap(_start(order))
+    table.tell_lost(order.report)
     end_all()
     os.write(start.ended, b"1")
-    if start.enforcement.scoped:  # a group that goes with this process: the monitor looks at it before
+    if order.enforcement.scoped:  # a group that goes with this process: the monitor looks at it before
         while signals.wait() != signals.SIGIO:
             pass
     return status
@@ -141,13 +130,13 @@ def fence(allowed: Sequence[tuple[str, bool]], abi: int) -> landlock.Fence:
     return made
 
 
-def _start(start: Start) -> int:
+def _start(order: Order) -> int:
     """Start the command; return its number, or tell why it cannot be and end."""
-    actions = () if start.terminal is None else _make_terminal(start.terminal)
-    started = spawn(start.launch.argv, start.launch.environment, start.mask, actions)
+    actions = () if order.terminal is None else _make_terminal(order.terminal)
+    started = spawn(order.launch.argv, order.launch.environment, order.mask, actions)
     if isinstance(started, int):
         return started
-    report.send(start.report, report.Message(report.COMMAND, started.text))
+    report.send(order.report, report.Message(report.COMMAND, started.text))
     os._exit(started.status)
 
 

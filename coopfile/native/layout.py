@@ -10,6 +10,7 @@ import stat
 
 from coopfile.errors import CoopError
 from coopfile.native import kept
+from coopfile.native.links import resolve
 from coopfile.native.operations import (
     Bind,
     Devpts,
@@ -27,7 +28,6 @@ from coopfile.native.operations import (
     Tool,
     Write,
 )
-from coopfile.native.sources import resolve
 from coopfile.native.tree import Layout
 from coopfile.plan.bind import fences, guarded
 from coopfile.plan.hosttools import DEVICES, ETC, PROC_MASKED, SCRATCH, TOOLS

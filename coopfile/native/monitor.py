@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 class Order(Record):
     """What the caller asks of the monitor. ``report`` is the pipe's end to write to.
 
-    ``lock`` is for PID 1; ``listeners`` are the ports that are published.
+    ``mask`` is the caller's signal mask. ``lock`` is for PID 1; ``building`` tells that a root file system
+    is built. ``listeners`` are the ports that are published. ``terminal`` is one that the command is to have
+    instead of the caller's. ``group`` and ``placeholders`` have nothing in them yet.
     """
 
     launch: Launch
@@ -44,6 +46,8 @@ class Order(Record):
     mask: set[int]
     lock: Lock
     building: bool
+    group: Group
+    placeholders: Placeholders
     means: tuple[Means, ...]
     log: str
     listeners: tuple[Listener, ...] = ()
@@ -64,7 +68,7 @@ def main(order: Order, caller: int) -> NoReturn:
 def watch(order: Order, caller: int) -> int:
     """Make the sandbox and see to it until it is gone; return PID 1's status."""
     os.setsid()  # signals of the terminal are the caller's to forward
-    group, placeholders = Group(), Placeholders()
+    group, placeholders = order.group, order.placeholders
     try:
         links = start_links(
             order.launch,
@@ -78,7 +82,7 @@ def watch(order: Order, caller: int) -> int:
         if order.enforcement.scoped:
             group.ask_systemd(order.enforcement.scoped, order.launch.limits)
         namespaces.enter_user_namespace(order.launch.uid, order.launch.gid)
-        pid, ended = _start(order, caller, group, placeholders, links)
+        pid, ended = _start(order, caller, links)
         status = _supervise(pid, ended, group)
         for text in reached(group.exceeded(), order.launch.limits.memory, order.launch.limits.pids):
             report.send(order.report, report.Message(report.NOTE, text))
@@ -127,13 +131,7 @@ def start_links(
     return tuple(links)
 
 
-def _start(
-    order: Order,
-    caller: int,
-    group: Group,
-    placeholders: Placeholders,
-    links: tuple[Link | Gate | Publication, ...],
-) -> tuple[int, int]:
+def _start(order: Order, caller: int, links: tuple[Link | Gate | Publication, ...]) -> tuple[int, int]:
     """Fork PID 1, as early as can be, and do what it needs of the host while it builds the tree.
 
     So its network namespace is made here, too, unless links wait for it. Returns PID 1's number here,
@@ -146,24 +144,7 @@ def _start(
     pid = os.fork()
     if pid == 0:
         os.close(opener)
-        init.main(
-            init.Start(
-                launch=order.launch,
-                layout=order.layout,
-                enforcement=order.enforcement,
-                report=order.report,
-                gate=gate,
-                ended=end,
-                monitor=monitor,
-                mask=order.mask,
-                landlock_abi=order.landlock_abi,
-                lock=order.lock,
-                building=order.building,
-                links=links,
-                terminal=order.terminal,
-                network=network,
-            )
-        )
+        init.main(init.Start(order, gate, end, monitor, links, network))
     try:
         _depend(caller)  # not before: a change of credentials clears it, prctl(2)
         for link in links:
@@ -171,8 +152,8 @@ def _start(
         os.close(gate)
         os.close(end)
         signals.announce(ended)
-        hold(group, placeholders, order.launch, order.layout, order.enforcement, str(os.getpid()))
-        group.admit(pid)
+        hold(order.group, order.placeholders, order.launch, order.layout, order.enforcement, str(monitor))
+        order.group.admit(pid)
         if network is not None:
             os.close(network)
             namespaces.enter_network_namespace()

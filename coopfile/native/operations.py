@@ -52,16 +52,18 @@ class Tree:
         parent, _, name = path.strip("/").rpartition("/")
         return (self.directory(parent) if parent else os.dup(self.root)), name
 
-    def directory(self, path: str, mode: int = 0o755) -> int:
+    def directory(self, path: str) -> int:
         """Open a directory of the new tree, making what is missing on our own file systems only."""
         try:
             return syscalls.openat2(self.root, path, syscalls.O_PATH | os.O_DIRECTORY, _ROOTED)
         except FileNotFoundError:
-            pass
+            return self._new_directory(path)
+
+    def _new_directory(self, path: str) -> int:
         parent, name = self.parent_of(path)
         try:
             self._check_ours(parent, path)
-            os.mkdir(name, mode, dir_fd=parent)
+            os.mkdir(name, 0o755, dir_fd=parent)
             return os.open(
                 name, syscalls.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent
             )
@@ -75,7 +77,7 @@ class Tree:
         except FileNotFoundError:
             pass
         if directory:
-            return self.directory(path)
+            return self._new_directory(path)
         parent, name = self.parent_of(path)
         try:
             self._check_ours(parent, path)
@@ -180,7 +182,7 @@ class Directory(Operation):
         return f"directory  {self.path}"
 
     def execute(self, tree: Tree) -> None:
-        os.makedirs("." + self.path, 0o755, exist_ok=True)
+        os.mkdir("." + self.path, 0o755)
 
 
 class Symlink(Operation):
@@ -322,9 +324,19 @@ class Scratch(Operation):
     def execute(self, tree: Tree) -> None:
         for path, _ in self.places:
             copy = tree.prepared.pop(path)
-            os.makedirs("." + path, exist_ok=True)
+            _make_directory(path)
             syscalls.move_mount(copy, syscalls.AT_FDCWD, "." + path)
             os.close(copy)
+
+
+def _make_directory(path: str) -> None:
+    """Make a directory of the new root, with those above it, unless it is there."""
+    try:
+        os.mkdir("." + path)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        os.makedirs("." + path)
 
 
 class Proc(Operation):
@@ -354,7 +366,7 @@ class Devpts(Operation):
         return "devpts     /dev/pts"
 
     def execute(self, tree: Tree) -> None:
-        os.makedirs("./dev/pts", exist_ok=True)
+        os.mkdir("./dev/pts")
         flags = syscalls.MS_NOSUID | syscalls.MS_NOEXEC
         syscalls.mount("devpts", "./dev/pts", "devpts", flags, "newinstance,ptmxmode=0666,mode=0600")
 

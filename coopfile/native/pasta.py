@@ -16,8 +16,8 @@ from _signal import pidfd_send_signal  # type: ignore[import-not-found, unused-i
 
 from coopfile.errors import CoopError
 from coopfile.native import dns, signals, syscalls
+from coopfile.native.links import resolve
 from coopfile.native.network import Means, UnusableError
-from coopfile.native.sources import resolve
 from coopfile.plan.endpoints import NAMESERVER
 from coopfile.plan.launch import PATH, inside
 

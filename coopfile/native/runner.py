@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import time
 
+from coopfile import startup
 from coopfile.errors import CoopError
 from coopfile.native import init, monitor, report, seccomp, signals, streams, syscalls, title
+from coopfile.native.cgroups import Group
 from coopfile.native.confine import Lock
+from coopfile.native.placeholders import Placeholders
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from coopfile.plan.launch import Launch, Weakening
 
 TIMED_OUT = 124
+# What the forked processes call of libc.
+_FUNCTIONS = ("mount", "prctl", "prlimit", "sethostname", "setns", "socket", "umount2", "unshare")
 _TIME = 0  # no signal has this number
 _GRACE = 5.0  # seconds between asking to end and ending
 
@@ -76,6 +81,7 @@ def run(prepared: Prepared, *, timeout: float | None = None, output: int | None 
     mask = signals.block()
     caller = os.getpid()
     # What a forked process does for the first time costs it a copy of each page that it writes to.
+    syscalls.look_up(_FUNCTIONS)
     try:
         title.look()
     except OSError:
@@ -89,11 +95,14 @@ def run(prepared: Prepared, *, timeout: float | None = None, output: int | None 
         mask,
         Lock(seccomp.build(syscalls.MACHINE, building=prepared.building), prepared.building),
         prepared.building,
+        Group(),
+        Placeholders(),
         prepared.means,
         prepared.log,
         listeners,
         wanted,
     )
+    startup.keep(order)
     pid = os.fork()
     if pid == 0:
         os.close(receive)

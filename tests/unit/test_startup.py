@@ -198,3 +198,24 @@ def test_which_is_loaded(monkeypatch: pytest.MonkeyPatch, line: str, name: str |
     monkeypatch.setattr("coopfile.cli.main.main", lambda: 0)
     assert startup._run() == 0
     assert loaded == ([] if name is None else [name])
+
+
+def test_keeping(library: Path) -> None:
+    """What is kept is freed in no run of the program, and as ever in other programs."""
+    kept = """
+import os, sys
+from coopfile import startup
+class Value:
+    def __del__(self):
+        os.write(1, b"freed\\n")
+def main():
+    startup.keep(Value())
+    return 0
+if sys.argv[1] == "program":
+    import coopfile.cli.main
+    coopfile.cli.main.main = main
+    startup.entry()
+main()
+"""
+    assert output(library, kept, "program") == ""
+    assert output(library, kept, "other") == "freed\n"

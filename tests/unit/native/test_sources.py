@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from coopfile.errors import CoopError
-from coopfile.native.sources import open_real, open_source, resolve
+from coopfile.native.links import resolve
+from coopfile.native.sources import open_real, open_source
 from coopfile.plan.launch import inside
 
 
