@@ -245,7 +245,7 @@ class Server:
             try:
                 question = toolbox.question(name, arguments) if request.elicits else None
                 ask, wanted = None, None
-                if question is not None and request.modern:
+                if request.modern and request.elicits:
                     ask, wanted = self._asked.again(question, name, arguments, request.params)
                 elif question is not None:
                     ask = await self._asked.ask(question, self._send)

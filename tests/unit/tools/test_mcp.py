@@ -463,6 +463,27 @@ def test_always(client: Client, host: HostBackend) -> None:
     assert (client.receive()["id"], ran(host)) == (8, 2)
 
 
+@pytest.mark.parametrize("modern", [False, True])
+def test_no_after_always(client: Client, project: Path, host: HostBackend, modern: bool) -> None:
+    """Of two that are asked about at once each has its own answer: always to one, no to the other."""
+    answers = [{"action": "accept", "content": {"answer": "always"}}, {"action": "decline"}]
+    if modern:
+        meta = {"_meta": {"io.modelcontextprotocol/clientCapabilities": ELICITS}}
+        states = [client.modern("tools/call", **BASH, **meta)["result"]["requestState"] for _ in answers]
+        for state, answer in zip(states, answers, strict=True):
+            again = {"inputResponses": {"confirm": answer}, "requestState": state}
+            client.modern("tools/call", **BASH, **again, **meta)
+    else:
+        starting(client, ELICITS)
+        for number in (7, 8):
+            client.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": BASH})
+        asked = [client.receive()["id"] for _ in answers]
+        for number, answer in zip(asked, answers, strict=True):
+            client.send({"jsonrpc": "2.0", "id": number, "result": answer})
+            client.receive()
+    assert (ran(host), decided(project)) == (1, ["confirmed", "declined"])
+
+
 def test_a_question_that_is_cancelled(client: Client, host: HostBackend) -> None:
     """Who cancels the call is asked no more, and an answer that comes late counts for nothing."""
     starting(client, ELICITS)
