@@ -112,12 +112,14 @@ class ToolExecutor(Closing):
     ) -> None:
         """End a conversation: its session, with all that runs in it, and what was always allowed in it.
 
-        The next call begins another one. What ``session.persist`` names is kept unless ``forget``.
-        Raises CoopError.
+        The next call begins another one. What ``session.persist`` names is kept unless ``forget``, which
+        holds also for what an earlier program has kept. Raises CoopError.
         """
         caller = Caller(identity, place, key)
         with self._lock:
             box = self._boxes.pop(caller, None)
+            if (identity, place) not in self._managers:
+                self._new(caller)  # an earlier program may have left what is to be forgotten
             manager = self._managers.get((identity, place))
         if box is not None:
             box.close()

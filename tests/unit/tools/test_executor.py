@@ -17,6 +17,7 @@ import pytest
 import coopfile
 from coopfile import audit
 from coopfile.tools.definitions import NAMES
+from tests.unit.session.host import HostBackend
 
 USERS = """
 tools.confirm = "never"
@@ -214,6 +215,19 @@ def test_a_conversation_that_ends(own: Path, fake: coopfile.FakeBackend) -> None
         for key in ("a", "b"):
             executor.execute("bash", {"command": "echo"}, "signal:fred", key=key)
         assert (len(fake.running), len(asked)) == (2, 3)
+
+
+def test_a_conversation_of_an_earlier_program(own: Path) -> None:
+    """What it has kept is forgotten, although nothing was called here before; it is that of this very key."""
+    host = HostBackend()
+    with coopfile.ToolExecutor(backend=host) as earlier:
+        earlier.execute("bash", {"command": "true"}, "signal:ines", key="a")
+    (kept,) = host.opened
+    with coopfile.ToolExecutor(backend=host) as executor:
+        executor.destroy("signal:ines", key="a", forget=True)
+        executor.destroy("signal:fay", key="a", forget=True)
+    assert [spec.name for spec in host.removed] == [kept.name]
+    host.close()
 
 
 def test_strangers_leave_nothing(executor: coopfile.ToolExecutor) -> None:
