@@ -167,6 +167,7 @@ class ToolExecutor(Closing):
             ask=self._confirm,
             inner=self._inner,
             backend=self._backend,
+            ttl=self._ttl,
         )
 
     def _sessions(self, caller: Caller, plan: Plan, place: str) -> Callable[[], Session] | None:

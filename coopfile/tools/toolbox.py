@@ -79,6 +79,7 @@ class Toolbox(Closing):
     ``session`` has the session that commands run in, None where none may; it is closed by whoever made
     it. ``place`` is the project as ``Session`` takes it: a directory, or a Coopfile. ``ask`` has commands
     confirmed: it gets a ``Confirmation`` and returns yes, no or always; without it the terminal is asked.
+    ``ttl`` is how long a session lasts without a call that is started here, for files to be seen through.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Toolbox(Closing):
         ask: Callable[[Confirmation], object] | None = None,
         inner: Inner | None = None,
         backend: Backend | None = None,
+        ttl: float | None = None,
     ) -> None:
         self.plan = plan
         self.caller = caller
@@ -100,6 +102,7 @@ class Toolbox(Closing):
         self._sandboxed = definitions.is_sandboxed(plan)
         self._gate = Gate(plan, ask)
         self._backend = backend
+        self._ttl = ttl
         self._audit = audit.for_project(plan, project.root, os.environ)
         self._workspace = definitions.workspace(plan, project.root)
         self._place = place
@@ -232,7 +235,8 @@ class Toolbox(Closing):
         with self._lock:
             if self._own is None:
                 backend = self._backend or _Viewing()
-                self._own = Session(viewing(self.plan), directory=self._place, backend=backend)
+                seen = viewing(self.plan)
+                self._own = Session(seen, directory=self._place, ttl=self._ttl, backend=backend)
             return self._own
 
     def _file(self, name: str, arguments: Mapping[str, Any]) -> str:

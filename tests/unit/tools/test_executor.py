@@ -230,6 +230,19 @@ def test_a_conversation_of_an_earlier_program(own: Path) -> None:
     host.close()
 
 
+@pytest.mark.parametrize(("who", "tool"), [("signal:ines", "bash"), ("signal:fay", "read_file")])
+def test_every_session_has_its_time(own: Path, who: str, tool: str) -> None:
+    """What is started for somebody ends for want of calls, also where they only see files through it."""
+    host = HostBackend()
+    (own / "file").write_text("text")
+    with coopfile.ToolExecutor(backend=host, ttl=60) as executor:
+        assert not executor.execute(
+            tool, {"command": "true"} if tool == "bash" else {"path": "file"}, who
+        ).error
+    assert [spec.ttl for spec in host.opened] == [60.0]
+    host.close()
+
+
 def test_strangers_leave_nothing(executor: coopfile.ToolExecutor) -> None:
     """Nothing is kept for those who have no tools: their names are of their own making."""
     for number in range(20):
