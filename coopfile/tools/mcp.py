@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import threading
 from collections.abc import Callable, Sequence
 
@@ -328,7 +329,10 @@ class Server:
         left = memoryview(json.dumps(message, separators=(",", ":")).encode() + b"\n")
         with self._writing:
             while left:
-                left = left[os.write(self._sink, left) :]
+                try:
+                    left = left[os.write(self._sink, left) :]
+                except BlockingIOError:
+                    _wait(self._sink, select.POLLOUT)
 
 
 # Nothing of it changes while the server runs, and it is for one caller.
@@ -350,7 +354,7 @@ def _lines(source: int) -> Any:
     """Yield lines without their ends; None for one that is too long, of which nothing is kept."""
     held = bytearray()
     skipping = False
-    while chunk := os.read(source, _CHUNK):
+    while chunk := _read(source):
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
             if skipping:
@@ -365,6 +369,25 @@ def _lines(source: int) -> Any:
             if len(held) > _LONGEST:
                 held.clear()
                 skipping = True
+
+
+def _read(source: int) -> bytes:
+    """Return what comes next, nothing at the end.
+
+    Streams that are handed down may not block: some other program, such as one in Node that starts the
+    server and is otherwise done, has wanted that of the pipes that both have.
+    """
+    while True:
+        try:
+            return os.read(source, _CHUNK)
+        except BlockingIOError:
+            _wait(source, select.POLLIN)
+
+
+def _wait(descriptor: int, event: int) -> None:
+    waiting = select.poll()
+    waiting.register(descriptor, event)
+    waiting.poll()
 
 
 def _parsed(line: bytes) -> dict[str, Any]:

@@ -38,11 +38,15 @@ class Client:
         host: HostBackend,
         identity: str | None = None,
         ask: Callable[[Confirmation], object] = lambda _: True,
+        *,
+        blocking: bool = True,
     ) -> None:
         self._number = 0
         self._held = b""
         source, self._sink = os.pipe()
         self._source, sink = os.pipe()
+        os.set_blocking(source, blocking)
+        os.set_blocking(sink, blocking)
         plan = coopfile.compile(user=identity)
         session = coopfile.Session(plan.replace(access=None), backend=host)
         project = find(".", None, os.environ)
@@ -277,6 +281,24 @@ def test_a_client_that_goes(project: Path, host: HostBackend) -> None:
     wait(lambda: ran(host) == 3)
     client.close()
     assert results(project) == ["cancelled"] * 3
+
+
+def test_streams_that_do_not_block(project: Path, host: HostBackend) -> None:
+    """What is not there yet is waited for, and answers that do not fit come whole and one after the other."""
+    client = Client(host, blocking=False)
+    try:
+        time.sleep(0.1)
+        client.begin()
+        call = {"name": "bash", "arguments": {"command": "seq 1 60000"}}
+        for number in range(4):
+            client.send({"jsonrpc": "2.0", "id": f"n{number}", "method": "tools/call", "params": call})
+        wait(lambda: ran(host) == 4)
+        time.sleep(0.5)
+        answers = [client.receive() for _ in range(4)]
+    finally:
+        client.close()
+    assert sorted(answer["id"] for answer in answers) == ["n0", "n1", "n2", "n3"]
+    assert all(answer["result"]["content"][0]["text"].endswith("60000") for answer in answers)
 
 
 def test_too_many_at_once(client: Client) -> None:
