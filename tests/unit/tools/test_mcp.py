@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -62,12 +63,12 @@ class Client:
                 backend=host,
             )
 
+        self.error: BaseException | None = None
+
         def serve() -> None:
-            try:
-                Server(source, sink, definitions(plan, project.root), toolbox).serve()
-            finally:
-                os.close(source)
-                os.close(sink)
+            self.error = caught(Server(source, sink, definitions(plan, project.root), toolbox).serve)
+            os.close(source)
+            os.close(sink)
 
         self._thread = threading.Thread(target=serve)
         self._thread.start()
@@ -117,7 +118,7 @@ class Client:
         """Close the server's input, and wait for its end."""
         os.close(self._sink)
         self._thread.join(_PATIENCE)
-        assert not self._thread.is_alive()
+        assert not self._thread.is_alive() and self.error is None
         os.close(self._source)
 
 
@@ -281,6 +282,44 @@ def test_a_client_that_goes(project: Path, host: HostBackend) -> None:
     wait(lambda: ran(host) == 3)
     client.close()
     assert results(project) == ["cancelled"] * 3
+
+
+def test_a_client_that_goes_without_reading(project: Path, host: HostBackend) -> None:
+    """Answers that nobody reads keep the server for a moment only, and what ran is written down."""
+    client = Client(host)
+    client.begin()
+    call = {"name": "bash", "arguments": {"command": "seq 1 60000"}}
+    for number in range(3):
+        client.send({"jsonrpc": "2.0", "id": f"{number}", "method": "tools/call", "params": call})
+    wait(lambda: len(results(project)) > 0)
+    began = time.monotonic()
+    client.close()
+    assert time.monotonic() - began < 20
+    assert "status 0" in results(project)
+
+
+def test_a_socket_that_is_closed_unread(project: Path) -> None:
+    """A client that goes by the way of a socket, with an answer unread, is one that has gone."""
+    ours, theirs = socket.socketpair()
+    server = Server(theirs.fileno(), theirs.fileno(), (), lambda: pytest.fail("nothing was called"))
+    errors: list[BaseException | None] = []
+    thread = threading.Thread(target=lambda: errors.append(caught(server.serve)))
+    thread.start()
+    ours.sendall(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+    assert select.select([ours], [], [], _PATIENCE)[0]
+    ours.close()
+    thread.join(_PATIENCE)
+    theirs.close()
+    assert errors == [None]
+
+
+def caught(action: Callable[[], object]) -> BaseException | None:
+    """Do something, and return what it has raised."""
+    try:
+        action()
+    except BaseException as error:
+        return error
+    return None
 
 
 def test_streams_that_do_not_block(project: Path, host: HostBackend) -> None:
