@@ -109,6 +109,7 @@ class Toolbox(Closing):
         self._make = session
         self._own: Session | None = None  # this machine, or what files are seen through
         self._lock = threading.Lock()
+        self._closed = False
         self._digest = digest(plan)
 
     @property
@@ -163,8 +164,9 @@ class Toolbox(Closing):
         return call.finish()
 
     def close(self) -> None:
-        """End what was started here. Raises CoopError."""
+        """End what was started here; calls that have not begun by now will not. Raises CoopError."""
         with self._lock:
+            self._closed = True
             own, self._own = self._own, None
         if own is not None:
             own.close()
@@ -215,13 +217,19 @@ class Toolbox(Closing):
 
     def _commands(self) -> Session:
         """Return the session that commands run in."""
-        if self._sandboxed:
-            assert self._make is not None
-            return self._make()
         with self._lock:
+            self._check_open()
+            if self._sandboxed:
+                assert self._make is not None
+                return self._make()
             if self._own is None:
                 self._own = Session(self.plan, directory=self._place, backend=ThisMachine())
             return self._own
+
+    def _check_open(self) -> None:
+        """Refuse what would start a session anew: a person may take long to confirm a command."""
+        if self._closed:
+            raise CoopError("the tools were closed meanwhile, so nothing was done")
 
     def _seen(self) -> Session:
         """Return the session through which a sandboxed caller's files are seen.
@@ -230,9 +238,10 @@ class Toolbox(Closing):
         it runs natively, and where the caller has one. Else it is one that runs nothing, with the
         same workspace under the same rules.
         """
-        if self._make is not None and (self._backend is not None or prefers_native(self.plan)):
-            return self._make()
         with self._lock:
+            self._check_open()
+            if self._make is not None and (self._backend is not None or prefers_native(self.plan)):
+                return self._make()
             if self._own is None:
                 backend = self._backend or _Viewing()
                 seen = viewing(self.plan)

@@ -243,6 +243,24 @@ def test_every_session_has_its_time(own: Path, who: str, tool: str) -> None:
     host.close()
 
 
+@pytest.mark.parametrize("who", ["signal:olga", "signal:fred"])
+@pytest.mark.parametrize("destroy", [False, True])
+def test_yes_after_the_end(own: Path, who: str, destroy: bool) -> None:
+    """Who says yes when all was closed, or the conversation ended, has nothing run and no session begun."""
+    host = HostBackend()
+
+    def ask(_: coopfile.Confirmation) -> str:
+        made.destroy(who) if destroy else made.close()
+        return "yes"
+
+    made = coopfile.ToolExecutor(backend=host, confirm=ask, overrides={"tools.confirm": "ask"})
+    result = made.execute("bash", {"command": "echo ran >ran"}, who)
+    assert result.error and "closed" in result.text
+    assert (host.opened, (own / "ran").exists()) == ([], False)
+    made.close()
+    host.close()
+
+
 def test_strangers_leave_nothing(executor: coopfile.ToolExecutor) -> None:
     """Nothing is kept for those who have no tools: their names are of their own making."""
     for number in range(20):
