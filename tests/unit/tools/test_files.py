@@ -192,6 +192,7 @@ def test_links_inside(tree: Tree, project: Path) -> None:
     (project / "dangling").symlink_to("new")
     files.write_file(tree, "link", "new")
     assert ((project / "link").is_symlink(), (project / "real").read_text()) == (True, "new")
+    assert files.read_file(tree, "named") == "new"
     files.edit_file(tree, "named", "new", "newer")
     assert (project / "real").read_text() == "newer"
     files.write_file(tree, "dangling", "made")
