@@ -212,7 +212,7 @@ class Toolbox(Closing):
         return (access.user if access is not None else None) or self.caller.identity
 
     def _secrets(self) -> Mapping[str, str] | None:
-        """Return what the session has of another process's variables: ``Session.secrets``."""
+        """Return what the session has of its starter's variables: ``Session.secrets``."""
         return self._make().secrets() if self._make is not None else {}
 
     def _commands(self) -> Session:
