@@ -151,12 +151,19 @@ class Toolbox(Closing):
         ``ask`` stands in, for this call, for what else confirms commands.
         """
         import asyncio
+        from concurrent.futures import ThreadPoolExecutor
 
         loop = asyncio.get_running_loop()
         call = _Call(self, name, arguments)
         call.ask = ask
+        # A person may take long to answer, and the loop's few threads are for the calls of others, too.
+        own = ThreadPoolExecutor(1) if name == "bash" and ask is None and self._gate.asks else None
         with call.watched():
-            ready = await loop.run_in_executor(None, self._prepare, call)
+            try:
+                ready = await loop.run_in_executor(own, self._prepare, call)
+            finally:
+                if own is not None:
+                    own.shutdown(wait=False)
             if ready is not None:
                 command, timeout = ready
                 session = await loop.run_in_executor(None, self._commands)

@@ -336,6 +336,30 @@ def test_async_and_cancelled(executor: coopfile.ToolExecutor) -> None:
     assert [entry["result"] for entry in entries] == ["status 0", "cancelled"]
 
 
+def test_others_do_not_wait_for_a_person(own: Path, fake: coopfile.FakeBackend) -> None:
+    """However many commands somebody is asked about, calls of others and the loop's own threads go on."""
+    answered = threading.Event()
+    (own / "file").write_text("text")
+
+    def ask(_: coopfile.Confirmation) -> bool:
+        assert answered.wait(60)
+        return False
+
+    async def main() -> None:
+        call = "bash", {"command": "echo"}, "signal:fred"
+        asked = [asyncio.create_task(made.execute_async(*call)) for _ in range(40)]
+        try:
+            await asyncio.sleep(0.1)
+            reading = made.execute_async("read_file", {"path": "file"}, "signal:fay")
+            assert (await asyncio.wait_for(reading, 30)).text == "text"
+        finally:
+            answered.set()
+        assert all(result.denied for result in await asyncio.gather(*asked))
+
+    with coopfile.ToolExecutor(backend=fake, confirm=ask, overrides={"tools.confirm": "ask"}) as made:
+        asyncio.run(main())
+
+
 def test_from_many_threads(executor: coopfile.ToolExecutor, fake: coopfile.FakeBackend) -> None:
     """Calls at once are served at once, by one session, and each is in the log."""
     results: list[str] = []
