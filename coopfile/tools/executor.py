@@ -10,6 +10,7 @@ from coopfile.api import assigned, located
 from coopfile.compiling import Request, compile_project
 from coopfile.errors import CoopError
 from coopfile.find import approvals
+from coopfile.session import forking
 from coopfile.session.closing import Closing, each
 from coopfile.session.manager import SessionManager
 from coopfile.tools.definitions import is_sandboxed, names_for
@@ -67,6 +68,7 @@ class ToolExecutor(Closing):
         self._managers: dict[tuple[str | None, str], SessionManager] = {}
         self._lock = threading.Lock()
         self._closed = False
+        forking.track(self)
 
     def tools(
         self, identity: str | None = None, *, place: str = "direct", key: str = ""
@@ -134,6 +136,10 @@ class ToolExecutor(Closing):
             self._boxes.clear()
             self._managers.clear()
         each(parts, lambda part: part.close())
+
+    def forked(self) -> None:
+        """Have no lock in common with the process that this one was forked from. Not to be called."""
+        self._lock = threading.Lock()
 
     def _box(self, caller: Caller) -> Toolbox:
         with self._lock:

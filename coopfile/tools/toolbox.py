@@ -18,6 +18,7 @@ from coopfile.launching import prefers_native
 from coopfile.plan.canonical import digest
 from coopfile.plan.model import Base
 from coopfile.record import Record
+from coopfile.session import forking
 from coopfile.session.backend import Machine, Open
 from coopfile.session.closing import Closing
 from coopfile.session.session import Session
@@ -111,6 +112,7 @@ class Toolbox(Closing):
         self._lock = threading.Lock()
         self._closed = False
         self._digest = digest(plan)
+        forking.track(self)
 
     @property
     def sandboxed(self) -> bool:
@@ -177,6 +179,10 @@ class Toolbox(Closing):
             own, self._own = self._own, None
         if own is not None:
             own.close()
+
+    def forked(self) -> None:
+        """Have no lock in common with the process that this one was forked from. Not to be called."""
+        self._lock = threading.Lock()
 
     def _prepare(self, call: _Call) -> tuple[str, float] | None:
         """Do a call but for running a command; return the command and its time if it is one. Raises."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -358,6 +359,19 @@ def test_others_do_not_wait_for_a_person(own: Path, fake: coopfile.FakeBackend) 
 
     with coopfile.ToolExecutor(backend=fake, confirm=ask, overrides={"tools.confirm": "ask"}) as made:
         asyncio.run(main())
+
+
+def test_a_child_that_is_forked_meanwhile(executor: coopfile.ToolExecutor, own: Path) -> None:
+    """It can call tools, whatever other threads of its parent were at."""
+    (own / "file").write_text("text")
+    assert executor.execute("read_file", {"path": "file"}, "signal:fay").text == "text"
+    with executor._lock, executor._boxes[coopfile.Caller("signal:fay")]._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            result = executor.execute("read_file", {"path": "file"}, "signal:fay")
+            os._exit(0 if result.text == "text" else 3)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_from_many_threads(executor: coopfile.ToolExecutor, fake: coopfile.FakeBackend) -> None:
