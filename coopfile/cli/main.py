@@ -46,10 +46,11 @@ def _drop_output() -> None:
 
 
 def _open_streams() -> None:
-    """Give the streams that the caller closed to /dev/null: there may be something to tell."""
+    """Give the streams that the caller closed to /dev/null: there may be something to tell, or to ask."""
     from coopfile.native import streams
 
     streams.ensure()
+    sys.stdin = sys.stdin or os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from coopfile.audit import about
+from coopfile.audit import about, secrets_of
 from coopfile.errors import CoopError
 from coopfile.session import forking
 from coopfile.session.model import SessionError, SessionGone
@@ -74,7 +74,8 @@ class Hold:
                     raise
                 self._fresh, self._used = opened.fresh, used or opened.fresh
                 # Asked now: a command may end the session.
-                self._secrets = {} if opened.fresh else self._of_its_starter()
+                own = secrets_of(about(self._spec.plan, None), self._spec.environment)
+                self._secrets = own if opened.fresh else self._of_its_starter()
                 self.live, self.weakenings = opened.live, opened.weakenings
             return self.live
 
@@ -102,9 +103,10 @@ class Hold:
         return self._backend.denials(self._spec, began)
 
     def secrets(self) -> Mapping[str, str] | None:
-        """Return what the session has of another process's variables, by name; None if that is not known.
+        """Return what the session has of its starter's variables, by name; None if that is not known.
 
-        One that was started here has this process's, and so will one that was not started yet.
+        Of one that was started here that is what they were then: the program may have changed them. One that
+        was not started yet will have this process's.
         """
         return self._secrets
 

@@ -257,9 +257,8 @@ class Session(Closing):
     def secrets(self) -> Mapping[str, str] | None:
         """Return what must be in no log, for a program that writes one of its own (``audit=False``).
 
-        These are the values of host variables (``[env]``), by name, that the session has from another
-        process than this, which started it; None if they are not known. Values that it has from here
-        are in ``os.environ``.
+        These are the values of host variables (``[env]``), by name, that the session was started with, by
+        this process or another; None if they are not known.
         """
         return self._hold.secrets()
 

@@ -92,7 +92,7 @@ class Tree:
     def open(self, path: str) -> tuple[int, os.stat_result]:
         """Open a file for reading; the caller closes it. Raises FileError."""
         with self._telling(path):
-            return _opened(self._open(self.relative(path), os.O_PATH), path)
+            return _opened(self._place(self.relative(path), path), path)
 
     @contextlib.contextmanager
     def locate(self, path: str, *, create: bool = False) -> Iterator[Found]:
@@ -125,6 +125,20 @@ class Tree:
         with self._telling(path):
             _check_no_mount(found)
             _write(found, path, data)
+
+    def _place(self, relative: str, path: str) -> int:
+        """Return an O_PATH descriptor of what a path leads to."""
+        try:
+            return self._open(relative, os.O_PATH)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+        # To the kernel each absolute link leads out, also one that names the workspace: as for writing.
+        directory, name, _ = self._locate(relative, path, create=False)
+        try:
+            return os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        finally:
+            os.close(directory)
 
     def _locate(self, relative: str, path: str, create: bool) -> tuple[int, str, os.stat_result | None]:
         for _ in range(_MOST_LINKS):

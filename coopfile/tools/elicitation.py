@@ -83,18 +83,22 @@ class Questions:
             loop.call_soon_threadsafe(_settle, answered, message.get("result"))
 
     def again(
-        self, question: Confirmation, name: str, arguments: dict[str, Any], params: dict[str, Any]
+        self, question: Confirmation | None, name: str, arguments: dict[str, Any], params: dict[str, Any]
     ) -> tuple[Ask | None, dict[str, Any] | None]:
-        """Return what gives the answer that a client calls with; else the result that asks for one.
+        """Return what gives the answer that a client calls with; else the result that asks the question.
 
-        An answer counts once, and for the call that it was asked for.
+        An answer counts once, for the call that it was asked for, and also where nothing is to be asked now.
         """
-        about = json.dumps([name, arguments], sort_keys=True)
         state, responses = params.get("requestState"), params.get("inputResponses")
+        if question is None and state is None:
+            return None, None
+        about = json.dumps([name, arguments], sort_keys=True)
         with self._lock:
             asked = self._stated.pop(state, None) if isinstance(state, str) else None
         if asked == about and isinstance(responses, dict) and _KEY in responses:
             return _giving(responses[_KEY]), None
+        if question is None:
+            return None, None
         state = os.urandom(16).hex()
         with self._lock:
             while len(self._stated) >= _MOST:

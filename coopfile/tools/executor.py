@@ -10,6 +10,7 @@ from coopfile.api import assigned, located
 from coopfile.compiling import Request, compile_project
 from coopfile.errors import CoopError
 from coopfile.find import approvals
+from coopfile.session import forking
 from coopfile.session.closing import Closing, each
 from coopfile.session.manager import SessionManager
 from coopfile.tools.definitions import is_sandboxed, names_for
@@ -67,6 +68,7 @@ class ToolExecutor(Closing):
         self._managers: dict[tuple[str | None, str], SessionManager] = {}
         self._lock = threading.Lock()
         self._closed = False
+        forking.track(self)
 
     def tools(
         self, identity: str | None = None, *, place: str = "direct", key: str = ""
@@ -112,12 +114,14 @@ class ToolExecutor(Closing):
     ) -> None:
         """End a conversation: its session, with all that runs in it, and what was always allowed in it.
 
-        The next call begins another one. What ``session.persist`` names is kept unless ``forget``.
-        Raises CoopError.
+        The next call begins another one. What ``session.persist`` names is kept unless ``forget``, which
+        holds also for what an earlier program has kept. Raises CoopError.
         """
         caller = Caller(identity, place, key)
         with self._lock:
             box = self._boxes.pop(caller, None)
+            if (identity, place) not in self._managers:
+                self._new(caller)  # an earlier program may have left what is to be forgotten
             manager = self._managers.get((identity, place))
         if box is not None:
             box.close()
@@ -132,6 +136,10 @@ class ToolExecutor(Closing):
             self._boxes.clear()
             self._managers.clear()
         each(parts, lambda part: part.close())
+
+    def forked(self) -> None:
+        """Have no lock in common with the process that this one was forked from. Not to be called."""
+        self._lock = threading.Lock()
 
     def _box(self, caller: Caller) -> Toolbox:
         with self._lock:
@@ -165,6 +173,7 @@ class ToolExecutor(Closing):
             ask=self._confirm,
             inner=self._inner,
             backend=self._backend,
+            ttl=self._ttl,
         )
 
     def _sessions(self, caller: Caller, plan: Plan, place: str) -> Callable[[], Session] | None:

@@ -6,6 +6,7 @@ from coopfile.tools.confined import FileError, Tree
 
 _LOOKED_AT = 8192  # bytes in which a NUL says that a file is no text
 _SHOWN = 10  # places of a text in a message
+_STEP = 1 << 16  # bytes in which lines are counted at once
 
 
 def read_file(tree: Tree, path: str, offset: int = 1, limit: int | None = None, most: int = 100_000) -> str:
@@ -18,27 +19,28 @@ def read_file(tree: Tree, path: str, offset: int = 1, limit: int | None = None, 
     _check_text(path, data)
     if not data:
         return "[the file is empty]"
-    lines = data.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    if offset > len(lines):
-        raise FileError(f"{path} has {len(lines)} lines", f"offset is at most {len(lines)}")
-    wanted = lines[offset - 1 :] if limit is None else lines[offset - 1 : offset - 1 + limit]
+    count = data.count(b"\n") + (not data.endswith(b"\n"))
+    if offset > count:
+        raise FileError(f"{path} has {count} lines", f"offset is at most {count}")
+    final = count if limit is None else min(count, offset - 1 + limit)
     shown: list[bytes] = []
-    size = 0
-    for line in wanted:
-        size += len(line) + 1
+    size, place = 0, _start(data, offset - 1)
+    while offset + len(shown) <= final:
+        end = data.find(b"\n", place)
+        end = len(data) if end < 0 else end
+        size += end - place + 1
         if size > most and shown:
             break
-        shown.append(line)
+        shown.append(data[place:end])
+        place = end + 1
     notes = []
     if len(shown[0]) > most:
         notes.append(f"line {offset} has {len(shown[0])} bytes, of which the first {most} are shown")
         shown[0] = shown[0][:most]
     last = offset + len(shown) - 1
-    if offset > 1 or last < len(lines):
-        more = f"; read on with offset={last + 1}" if last < len(lines) else ""
-        notes.append(f"lines {offset} to {last} of {len(lines)}{more}")
+    if offset > 1 or last < count:
+        more = f"; read on with offset={last + 1}" if last < count else ""
+        notes.append(f"lines {offset} to {last} of {count}{more}")
     text = b"\n".join(shown).decode("utf-8", "replace")
     return "\n".join((text, *(f"[{note}]" for note in notes))) if notes else text
 
@@ -68,15 +70,29 @@ def edit_file(tree: Tree, path: str, old_text: str, new_text: str) -> str:
         if not places:
             remedy = "it has to match exactly, with all its spaces: read the file again"
             raise FileError(f"old_text is not in {path}", remedy)
-        lines = [data.count(b"\n", 0, place) + 1 for place in places]
+        lines = [data.count(b"\n", 0, place) + 1 for place in places[:_SHOWN]]
         if len(places) > 1:
-            where = ", ".join(map(str, lines[:_SHOWN])) + (", …" if len(lines) > _SHOWN else "")
+            where = ", ".join(map(str, lines)) + (", …" if len(places) > _SHOWN else "")
             raise FileError(
                 f"old_text is {len(places)} times in {path}, at lines {where}",
                 "add lines around the one that is meant, so that it is there once",
             )
         tree.write(found, path, data[: places[0]] + new + data[places[0] + len(old) :])
     return f"edited {path} at line {lines[0]}"
+
+
+def _start(data: bytes, ends: int) -> int:
+    """Return where the line begins that comes after so many ends of lines, which have to be there.
+
+    A list of all lines would take many times the memory of the file, and whoever writes it chooses how many.
+    """
+    place = 0
+    while (there := data.count(b"\n", place, place + _STEP)) < ends:
+        ends -= there
+        place += _STEP
+    for _ in range(ends):
+        place = data.index(b"\n", place) + 1
+    return place
 
 
 def _places(data: bytes, old: bytes) -> list[int]:

@@ -10,9 +10,12 @@ started with the first one. Nothing else is imported before that: clients wait f
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from coopfile import __version__, strictjson
@@ -41,6 +44,8 @@ _META = "io.modelcontextprotocol/"
 _LONGEST = 16 << 20  # bytes of a message
 _CHUNK = 1 << 16
 _MOST_CALLS = 64  # at once
+_LINGERS = 2.0  # seconds in which a client that has closed its end may still read what is being written
+_LOOKS = 0.5  # seconds between two looks whether it has
 _PROGRESS = 1.0  # seconds between two notifications
 _SERVER = {"name": "coop", "title": "coop", "version": __version__}
 _INSTRUCTIONS = (
@@ -96,6 +101,7 @@ class Server:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._ended: float | None = None  # when the client closed its end
 
     def serve(self) -> None:
         """Answer until the client closes its end; calls that have not ended are ended then."""
@@ -105,8 +111,8 @@ class Server:
                     self._refuse(None, ProtocolError(REQUEST, f"a message has at most {_LONGEST} bytes"))
                 elif line.strip():
                     self._take(line)
-        except BrokenPipeError:
-            pass  # nobody reads the answers
+        except ConnectionError:
+            pass  # nobody reads the answers; of a socket, none that were there are read any more
         finally:
             self._close()
 
@@ -245,7 +251,7 @@ class Server:
             try:
                 question = toolbox.question(name, arguments) if request.elicits else None
                 ask, wanted = None, None
-                if question is not None and request.modern:
+                if request.modern and request.elicits:
                     ask, wanted = self._asked.again(question, name, arguments, request.params)
                 elif question is not None:
                     ask = await self._asked.ask(question, self._send)
@@ -267,7 +273,7 @@ class Server:
                 self._calls.pop(request.id, None)
         try:
             self._send({"jsonrpc": "2.0", "id": request.id, **message})
-        except BrokenPipeError:
+        except ConnectionError:
             pass  # the reading thread finds out by itself
 
     async def _progress(self, token: str | int) -> None:
@@ -279,7 +285,10 @@ class Server:
             await asyncio.sleep(_PROGRESS)
             seconds += 1
             told = {"progressToken": token, "progress": seconds, "message": f"running for {seconds} s"}
-            self._send({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
+            try:
+                self._send({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
+            except ConnectionError:
+                return
 
     def _notified(self, method: str, params: dict[str, Any]) -> None:
         if method != "notifications/cancelled":
@@ -306,6 +315,7 @@ class Server:
         return self._loop
 
     def _close(self) -> None:
+        self._ended = time.monotonic()
         loop, thread = self._loop, self._thread
         if loop is not None and thread is not None:
             import asyncio
@@ -324,11 +334,21 @@ class Server:
         self._send({"jsonrpc": "2.0", "id": number, "error": told})
 
     def _send(self, message: dict[str, Any]) -> None:
-        """Write one line, whole. Raises BrokenPipeError."""
+        """Write one line, whole. Raises ConnectionError where nobody reads it."""
         left = memoryview(json.dumps(message, separators=(",", ":")).encode() + b"\n")
         with self._writing:
             while left:
-                left = left[os.write(self._sink, left) :]
+                self._wait_for_room()
+                with contextlib.suppress(BlockingIOError):  # somebody else has it filled
+                    left = left[os.write(self._sink, left[: select.PIPE_BUF]) :]
+
+    def _wait_for_room(self) -> None:
+        """Wait until ``PIPE_BUF`` bytes can be written. Raises BrokenPipeError for a client that is done."""
+        room = select.poll()
+        room.register(self._sink, select.POLLOUT)
+        while not room.poll(_LOOKS * 1000):
+            if self._ended is not None and time.monotonic() > self._ended + _LINGERS:
+                raise BrokenPipeError
 
 
 # Nothing of it changes while the server runs, and it is for one caller.
@@ -350,7 +370,7 @@ def _lines(source: int) -> Any:
     """Yield lines without their ends; None for one that is too long, of which nothing is kept."""
     held = bytearray()
     skipping = False
-    while chunk := os.read(source, _CHUNK):
+    while chunk := _read(source):
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
             if skipping:
@@ -365,6 +385,21 @@ def _lines(source: int) -> Any:
             if len(held) > _LONGEST:
                 held.clear()
                 skipping = True
+
+
+def _read(source: int) -> bytes:
+    """Return what comes next, nothing at the end.
+
+    Streams that are handed down may not block: some other program, such as one in Node that starts the
+    server and is otherwise done, has wanted that of the pipes that both have.
+    """
+    while True:
+        try:
+            return os.read(source, _CHUNK)
+        except BlockingIOError:
+            waiting = select.poll()
+            waiting.register(source, select.POLLIN)
+            waiting.poll()
 
 
 def _parsed(line: bytes) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from coopfile.launching import prefers_native
 from coopfile.plan.canonical import digest
 from coopfile.plan.model import Base
 from coopfile.record import Record
+from coopfile.session import forking
 from coopfile.session.backend import Machine, Open
 from coopfile.session.closing import Closing
 from coopfile.session.session import Session
@@ -79,6 +80,7 @@ class Toolbox(Closing):
     ``session`` has the session that commands run in, None where none may; it is closed by whoever made
     it. ``place`` is the project as ``Session`` takes it: a directory, or a Coopfile. ``ask`` has commands
     confirmed: it gets a ``Confirmation`` and returns yes, no or always; without it the terminal is asked.
+    ``ttl`` is how long a session lasts without a call that is started here, for files to be seen through.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Toolbox(Closing):
         ask: Callable[[Confirmation], object] | None = None,
         inner: Inner | None = None,
         backend: Backend | None = None,
+        ttl: float | None = None,
     ) -> None:
         self.plan = plan
         self.caller = caller
@@ -100,13 +103,16 @@ class Toolbox(Closing):
         self._sandboxed = definitions.is_sandboxed(plan)
         self._gate = Gate(plan, ask)
         self._backend = backend
+        self._ttl = ttl
         self._audit = audit.for_project(plan, project.root, os.environ)
         self._workspace = definitions.workspace(plan, project.root)
         self._place = place
         self._make = session
         self._own: Session | None = None  # this machine, or what files are seen through
         self._lock = threading.Lock()
+        self._closed = False
         self._digest = digest(plan)
+        forking.track(self)
 
     @property
     def sandboxed(self) -> bool:
@@ -147,12 +153,19 @@ class Toolbox(Closing):
         ``ask`` stands in, for this call, for what else confirms commands.
         """
         import asyncio
+        from concurrent.futures import ThreadPoolExecutor
 
         loop = asyncio.get_running_loop()
         call = _Call(self, name, arguments)
         call.ask = ask
+        # A person may take long to answer, and the loop's few threads are for the calls of others, too.
+        own = ThreadPoolExecutor(1) if name == "bash" and ask is None and self._gate.asks else None
         with call.watched():
-            ready = await loop.run_in_executor(None, self._prepare, call)
+            try:
+                ready = await loop.run_in_executor(own, self._prepare, call)
+            finally:
+                if own is not None:
+                    own.shutdown(wait=False)
             if ready is not None:
                 command, timeout = ready
                 session = await loop.run_in_executor(None, self._commands)
@@ -160,11 +173,16 @@ class Toolbox(Closing):
         return call.finish()
 
     def close(self) -> None:
-        """End what was started here. Raises CoopError."""
+        """End what was started here; calls that have not begun by now will not. Raises CoopError."""
         with self._lock:
+            self._closed = True
             own, self._own = self._own, None
         if own is not None:
             own.close()
+
+    def forked(self) -> None:
+        """Have no lock in common with the process that this one was forked from. Not to be called."""
+        self._lock = threading.Lock()
 
     def _prepare(self, call: _Call) -> tuple[str, float] | None:
         """Do a call but for running a command; return the command and its time if it is one. Raises."""
@@ -207,18 +225,24 @@ class Toolbox(Closing):
         return (access.user if access is not None else None) or self.caller.identity
 
     def _secrets(self) -> Mapping[str, str] | None:
-        """Return what the session has of another process's variables: ``Session.secrets``."""
+        """Return what the session has of its starter's variables: ``Session.secrets``."""
         return self._make().secrets() if self._make is not None else {}
 
     def _commands(self) -> Session:
         """Return the session that commands run in."""
-        if self._sandboxed:
-            assert self._make is not None
-            return self._make()
         with self._lock:
+            self._check_open()
+            if self._sandboxed:
+                assert self._make is not None
+                return self._make()
             if self._own is None:
                 self._own = Session(self.plan, directory=self._place, backend=ThisMachine())
             return self._own
+
+    def _check_open(self) -> None:
+        """Refuse what would start a session anew: a person may take long to confirm a command."""
+        if self._closed:
+            raise CoopError("the tools were closed meanwhile, so nothing was done")
 
     def _seen(self) -> Session:
         """Return the session through which a sandboxed caller's files are seen.
@@ -227,12 +251,14 @@ class Toolbox(Closing):
         it runs natively, and where the caller has one. Else it is one that runs nothing, with the
         same workspace under the same rules.
         """
-        if self._make is not None and (self._backend is not None or prefers_native(self.plan)):
-            return self._make()
         with self._lock:
+            self._check_open()
+            if self._make is not None and (self._backend is not None or prefers_native(self.plan)):
+                return self._make()
             if self._own is None:
                 backend = self._backend or _Viewing()
-                self._own = Session(viewing(self.plan), directory=self._place, backend=backend)
+                seen = viewing(self.plan)
+                self._own = Session(seen, directory=self._place, ttl=self._ttl, backend=backend)
             return self._own
 
     def _file(self, name: str, arguments: Mapping[str, Any]) -> str:

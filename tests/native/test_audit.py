@@ -168,7 +168,10 @@ with coopfile.Session(plan, backend=coopfile.FakeBackend(lambda call: coopfile.A
     session.exec(["echo", "unseen"])
 with coopfile.Session(plan, name="work") as session:
     session.exec(["echo", os.environ["TOKEN"]])
-del os.environ["TOKEN"]
+with coopfile.Session(plan) as session:
+    session.exec(["true"])
+    del os.environ["TOKEN"]
+    session.exec(["echo", sys.argv[1]])
 with coopfile.Session(plan, name="work") as session:
     session.exec(["echo", sys.argv[1]])
     session.destroy()
@@ -202,6 +205,8 @@ def test_python(project: Project, workshop: Workshop) -> None:
         ("Session", "/bin/sh -c 'exit 3'", "status 3"),
         ("Session", "/bin/sh -c 'sleep 60'", "timed out"),
         ("Session", "/bin/sh -c 'exit 4'", "status 4"),
+        ("Session", "echo '<TOKEN>'", "status 0"),
+        ("Session", "true", "status 0"),
         ("Session", "echo '<TOKEN>'", "status 0"),
         ("Session", "echo '<TOKEN>'", "status 0"),
         ("bash", "echo once", "status 0"),

@@ -95,3 +95,19 @@ def test_a_full_disk(tmp_path: Path, verb: list[str], unbuffered: str) -> None:
         )
     assert done.returncode in (2, 125)
     assert done.stderr.startswith("coop: error: ") and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("verb", [["mcp"], ["plan"]])
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams(tmp_path: Path, verb: list[str], closed: str) -> None:
+    """Streams that the caller has closed are as if they led to /dev/null."""
+    program = "from coopfile.startup import entry; entry()"
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", program, *verb],
+        env={"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

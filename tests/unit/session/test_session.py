@@ -345,6 +345,17 @@ def test_variables_of_the_program(
     assert host.opened[0].environment["SET_LATE"] == "yes"
 
 
+def test_secrets_of_the_program(host: HostBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a session was started with stays secret when the program has other values by now, or none."""
+    monkeypatch.setenv("TOKEN", "old secret")
+    plan = coopfile.compile(overrides={"env": {"TOKEN": {"host": "TOKEN"}}})
+    with coopfile.Session(plan, backend=host) as session:
+        assert session.secrets() == {}
+        session.exec(["true"])
+        monkeypatch.delenv("TOKEN")
+        assert session.secrets() == {"TOKEN": "old secret"}
+
+
 def test_what_a_command_is_given(plan: coopfile.Plan, fake: coopfile.FakeBackend) -> None:
     """Arguments, variables, a directory and the time reach the back end as they are."""
     fake.answer(["a", "", "-x", "é\udcff"])

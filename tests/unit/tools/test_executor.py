@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import pytest
 import coopfile
 from coopfile import audit
 from coopfile.tools.definitions import NAMES
+from tests.unit.session.host import HostBackend
 
 USERS = """
 tools.confirm = "never"
@@ -216,6 +218,50 @@ def test_a_conversation_that_ends(own: Path, fake: coopfile.FakeBackend) -> None
         assert (len(fake.running), len(asked)) == (2, 3)
 
 
+def test_a_conversation_of_an_earlier_program(own: Path) -> None:
+    """What it has kept is forgotten, although nothing was called here before; it is that of this very key."""
+    host = HostBackend()
+    with coopfile.ToolExecutor(backend=host) as earlier:
+        earlier.execute("bash", {"command": "true"}, "signal:ines", key="a")
+    (kept,) = host.opened
+    with coopfile.ToolExecutor(backend=host) as executor:
+        executor.destroy("signal:ines", key="a", forget=True)
+        executor.destroy("signal:fay", key="a", forget=True)
+    assert [spec.name for spec in host.removed] == [kept.name]
+    host.close()
+
+
+@pytest.mark.parametrize(("who", "tool"), [("signal:ines", "bash"), ("signal:fay", "read_file")])
+def test_every_session_has_its_time(own: Path, who: str, tool: str) -> None:
+    """What is started for somebody ends for want of calls, also where they only see files through it."""
+    host = HostBackend()
+    (own / "file").write_text("text")
+    with coopfile.ToolExecutor(backend=host, ttl=60) as executor:
+        assert not executor.execute(
+            tool, {"command": "true"} if tool == "bash" else {"path": "file"}, who
+        ).error
+    assert [spec.ttl for spec in host.opened] == [60.0]
+    host.close()
+
+
+@pytest.mark.parametrize("who", ["signal:olga", "signal:fred"])
+@pytest.mark.parametrize("destroy", [False, True])
+def test_yes_after_the_end(own: Path, who: str, destroy: bool) -> None:
+    """Who says yes when all was closed, or the conversation ended, has nothing run and no session begun."""
+    host = HostBackend()
+
+    def ask(_: coopfile.Confirmation) -> str:
+        made.destroy(who) if destroy else made.close()
+        return "yes"
+
+    made = coopfile.ToolExecutor(backend=host, confirm=ask, overrides={"tools.confirm": "ask"})
+    result = made.execute("bash", {"command": "echo ran >ran"}, who)
+    assert result.error and "closed" in result.text
+    assert (host.opened, (own / "ran").exists()) == ([], False)
+    made.close()
+    host.close()
+
+
 def test_strangers_leave_nothing(executor: coopfile.ToolExecutor) -> None:
     """Nothing is kept for those who have no tools: their names are of their own making."""
     for number in range(20):
@@ -289,6 +335,43 @@ def test_async_and_cancelled(executor: coopfile.ToolExecutor) -> None:
     assert not Path(f"/proc/{Path('pid').read_text().strip()}").exists()
     entries = audit.read(audit.path(os.getcwd(), os.environ))
     assert [entry["result"] for entry in entries] == ["status 0", "cancelled"]
+
+
+def test_others_do_not_wait_for_a_person(own: Path, fake: coopfile.FakeBackend) -> None:
+    """However many commands somebody is asked about, calls of others and the loop's own threads go on."""
+    answered = threading.Event()
+    (own / "file").write_text("text")
+
+    def ask(_: coopfile.Confirmation) -> bool:
+        assert answered.wait(60)
+        return False
+
+    async def main() -> None:
+        call = "bash", {"command": "echo"}, "signal:fred"
+        asked = [asyncio.create_task(made.execute_async(*call)) for _ in range(40)]
+        try:
+            await asyncio.sleep(0.1)
+            reading = made.execute_async("read_file", {"path": "file"}, "signal:fay")
+            assert (await asyncio.wait_for(reading, 30)).text == "text"
+        finally:
+            answered.set()
+        assert all(result.denied for result in await asyncio.gather(*asked))
+
+    with coopfile.ToolExecutor(backend=fake, confirm=ask, overrides={"tools.confirm": "ask"}) as made:
+        asyncio.run(main())
+
+
+def test_a_child_that_is_forked_meanwhile(executor: coopfile.ToolExecutor, own: Path) -> None:
+    """It can call tools, whatever other threads of its parent were at."""
+    (own / "file").write_text("text")
+    assert executor.execute("read_file", {"path": "file"}, "signal:fay").text == "text"
+    with executor._lock, executor._boxes[coopfile.Caller("signal:fay")]._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            result = executor.execute("read_file", {"path": "file"}, "signal:fay")
+            os._exit(0 if result.text == "text" else 3)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_from_many_threads(executor: coopfile.ToolExecutor, fake: coopfile.FakeBackend) -> None:

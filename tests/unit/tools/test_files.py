@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,6 +73,26 @@ def test_reading_what_is_unusual(tree: Tree, project: Path) -> None:
         file.truncate(1 << 40)
     with pytest.raises(FileError, match="larger than"):
         files.read_file(tree, "huge")
+
+
+def test_many_short_lines(tree: Tree, project: Path) -> None:
+    """Millions of lines take no more memory than their bytes, and little more time than reading them."""
+    data = b"ab\n" * 2_000_000 + b"x\n" * 1000
+    (project / "file").write_bytes(data)
+    tracemalloc.start()
+    try:
+        text = files.read_file(tree, "file", 1_999_999, 4)
+        assert tracemalloc.get_traced_memory()[1] < 5 * len(data)
+    finally:
+        tracemalloc.stop()
+    assert text == "ab\nab\nx\nx\n[lines 1999999 to 2000002 of 2001000; read on with offset=2000003]"
+    began = time.thread_time()
+    assert data.count(b"\n") == 2_001_000
+    once = time.thread_time() - began
+    began = time.thread_time()
+    with pytest.raises(FileError, match="1000 times in file, at lines 2000001, 2000002"):
+        files.edit_file(tree, "file", "x", "y")
+    assert time.thread_time() - began < 300 * once
 
 
 def test_writing_keeps_mode_and_owner(tree: Tree, project: Path) -> None:
@@ -170,6 +192,7 @@ def test_links_inside(tree: Tree, project: Path) -> None:
     (project / "dangling").symlink_to("new")
     files.write_file(tree, "link", "new")
     assert ((project / "link").is_symlink(), (project / "real").read_text()) == (True, "new")
+    assert files.read_file(tree, "named") == "new"
     files.edit_file(tree, "named", "new", "newer")
     assert (project / "real").read_text() == "newer"
     files.write_file(tree, "dangling", "made")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -38,11 +39,15 @@ class Client:
         host: HostBackend,
         identity: str | None = None,
         ask: Callable[[Confirmation], object] = lambda _: True,
+        *,
+        blocking: bool = True,
     ) -> None:
         self._number = 0
         self._held = b""
         source, self._sink = os.pipe()
         self._source, sink = os.pipe()
+        os.set_blocking(source, blocking)
+        os.set_blocking(sink, blocking)
         plan = coopfile.compile(user=identity)
         session = coopfile.Session(plan.replace(access=None), backend=host)
         project = find(".", None, os.environ)
@@ -58,12 +63,12 @@ class Client:
                 backend=host,
             )
 
+        self.error: BaseException | None = None
+
         def serve() -> None:
-            try:
-                Server(source, sink, definitions(plan, project.root), toolbox).serve()
-            finally:
-                os.close(source)
-                os.close(sink)
+            self.error = caught(Server(source, sink, definitions(plan, project.root), toolbox).serve)
+            os.close(source)
+            os.close(sink)
 
         self._thread = threading.Thread(target=serve)
         self._thread.start()
@@ -113,7 +118,7 @@ class Client:
         """Close the server's input, and wait for its end."""
         os.close(self._sink)
         self._thread.join(_PATIENCE)
-        assert not self._thread.is_alive()
+        assert not self._thread.is_alive() and self.error is None
         os.close(self._source)
 
 
@@ -277,6 +282,62 @@ def test_a_client_that_goes(project: Path, host: HostBackend) -> None:
     wait(lambda: ran(host) == 3)
     client.close()
     assert results(project) == ["cancelled"] * 3
+
+
+def test_a_client_that_goes_without_reading(project: Path, host: HostBackend) -> None:
+    """Answers that nobody reads keep the server for a moment only, and what ran is written down."""
+    client = Client(host)
+    client.begin()
+    call = {"name": "bash", "arguments": {"command": "seq 1 60000"}}
+    for number in range(3):
+        client.send({"jsonrpc": "2.0", "id": f"{number}", "method": "tools/call", "params": call})
+    wait(lambda: len(results(project)) > 0)
+    began = time.monotonic()
+    client.close()
+    assert time.monotonic() - began < 20
+    assert "status 0" in results(project)
+
+
+def test_a_socket_that_is_closed_unread(project: Path) -> None:
+    """A client that goes by the way of a socket, with an answer unread, is one that has gone."""
+    ours, theirs = socket.socketpair()
+    server = Server(theirs.fileno(), theirs.fileno(), (), lambda: pytest.fail("nothing was called"))
+    errors: list[BaseException | None] = []
+    thread = threading.Thread(target=lambda: errors.append(caught(server.serve)))
+    thread.start()
+    ours.sendall(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+    assert select.select([ours], [], [], _PATIENCE)[0]
+    ours.close()
+    thread.join(_PATIENCE)
+    theirs.close()
+    assert errors == [None]
+
+
+def caught(action: Callable[[], object]) -> BaseException | None:
+    """Do something, and return what it has raised."""
+    try:
+        action()
+    except BaseException as error:
+        return error
+    return None
+
+
+def test_streams_that_do_not_block(project: Path, host: HostBackend) -> None:
+    """What is not there yet is waited for, and answers that do not fit come whole and one after the other."""
+    client = Client(host, blocking=False)
+    try:
+        time.sleep(0.1)
+        client.begin()
+        call = {"name": "bash", "arguments": {"command": "seq 1 60000"}}
+        for number in range(4):
+            client.send({"jsonrpc": "2.0", "id": f"n{number}", "method": "tools/call", "params": call})
+        wait(lambda: ran(host) == 4)
+        time.sleep(0.5)
+        answers = [client.receive() for _ in range(4)]
+    finally:
+        client.close()
+    assert sorted(answer["id"] for answer in answers) == ["n0", "n1", "n2", "n3"]
+    assert all(answer["result"]["content"][0]["text"].endswith("60000") for answer in answers)
 
 
 def test_too_many_at_once(client: Client) -> None:
@@ -461,6 +522,27 @@ def test_always(client: Client, host: HostBackend) -> None:
     assert client.receive()["result"]["isError"] is False
     client.send({"jsonrpc": "2.0", "id": 8, "method": "tools/call", "params": BASH})
     assert (client.receive()["id"], ran(host)) == (8, 2)
+
+
+@pytest.mark.parametrize("modern", [False, True])
+def test_no_after_always(client: Client, project: Path, host: HostBackend, modern: bool) -> None:
+    """Of two that are asked about at once each has its own answer: always to one, no to the other."""
+    answers = [{"action": "accept", "content": {"answer": "always"}}, {"action": "decline"}]
+    if modern:
+        meta = {"_meta": {"io.modelcontextprotocol/clientCapabilities": ELICITS}}
+        states = [client.modern("tools/call", **BASH, **meta)["result"]["requestState"] for _ in answers]
+        for state, answer in zip(states, answers, strict=True):
+            again = {"inputResponses": {"confirm": answer}, "requestState": state}
+            client.modern("tools/call", **BASH, **again, **meta)
+    else:
+        starting(client, ELICITS)
+        for number in (7, 8):
+            client.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": BASH})
+        asked = [client.receive()["id"] for _ in answers]
+        for number, answer in zip(asked, answers, strict=True):
+            client.send({"jsonrpc": "2.0", "id": number, "result": answer})
+            client.receive()
+    assert (ran(host), decided(project)) == (1, ["confirmed", "declined"])
 
 
 def test_a_question_that_is_cancelled(client: Client, host: HostBackend) -> None:
