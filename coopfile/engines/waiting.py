@@ -114,9 +114,8 @@ class Waiting:
     def usage(self) -> tuple[int, int] | None:
         """Return how many processes there are, but coop's own, and their memory in bytes."""
         words = (self.within(inside.counting((1, *self._own))) or "").split()
-        if len(words) != 2 or not all(word.isdecimal() for word in words):
-            return None
-        return int(words[0]), int(words[1]) * 1024
+        processes, memory, *_ = (*map(inside.told_number, words), None, None)
+        return None if processes is None or memory is None else (processes, memory * 1024)
 
     def is_same(self) -> bool | None:
         """Tell whether it has not been started again, which not every engine's own process ends for.
