@@ -44,7 +44,9 @@ _TRUSTED = (
     "XDG_RUNTIME_DIR",
 )
 _ADDRESSES = ("CONTAINER_HOST", "DOCKER_HOST")
-REACHED_BY = ("HOME", "PATH", *_TRUSTED)  # the variables that tell which engine is meant, and where it is
+# The variables that tell which engine is meant, and where it is.
+_NAMES_ONE = ("CONTAINER_CONNECTION", "CONTAINER_SSHKEY", "DOCKER_CONTEXT", "DOCKER_TLS", "DOCKER_TLS_VERIFY")
+REACHED_BY = ("HOME", "PATH", *_NAMES_ONE, *_TRUSTED)
 # What engines read: the variable that says below which directory, else which one of the home's it is, and
 # what there. HOME_PROTECT guards those of the home where `files.write` holds them.
 _CONFIGURATION = (

@@ -136,6 +136,23 @@ def test_a_command_that_holds_the_container_up(sessions: EngineSessions, engine:
     again(sessions, caller)
 
 
+@DOCKER
+def test_what_is_left_on_an_engine_of_another_context(sessions: EngineSessions, engine: Engine) -> None:
+    """It is removed there at the next use, from a shell that has another context, or none."""
+    environment, home = sessions.project.environment, sessions.project.home
+    environment["DOCKER_CONFIG"] = str(home / "docker")
+    docker = ("--config", environment["DOCKER_CONFIG"], "context", "create", "there")
+    engine.output(*docker, "--docker", f"host={environment.pop('DOCKER_HOST')}")
+    environment["DOCKER_CONTEXT"] = "there"
+    caller = keeping(sessions)
+    caller.shell("exec 8<>/proc/1/fd/0; sleep 1000 >/dev/null 2>&1 &")
+    kill(sessions.keeper())
+    assert len(sessions.containers()) == 1
+    del environment["DOCKER_CONTEXT"]
+    sessions.project.coop("exec", "default", "--", "true")
+    assert sessions.containers() == []
+
+
 @EACH_KIND
 def test_a_keeper_that_is_asked_to_end(sessions: EngineSessions) -> None:
     """TERM ends the session properly."""
