@@ -10,7 +10,7 @@ import time
 
 from coopfile.engines import inside
 from coopfile.engines.call import EngineError, ask, readable, shown
-from coopfile.engines.inspect import state_of
+from coopfile.engines.inspect import state_of, unmade
 from coopfile.engines.timeouts import CREATE, QUICK, STARTS
 from coopfile.render import apple, docker
 
@@ -58,9 +58,7 @@ class Waiting:
             taken = "already in use" in answer.said or "already exists" in answer.said
             if not taken or name not in answer.said:
                 break
-        raise EngineError(
-            f"{self.engine.name} cannot make the container: {shown(answer.said)}", None, argv, answer.said
-        )
+        raise unmade(self.engine, argv, answer.said)
 
     def start(self, ready: str) -> int:
         """Start it, and wait until it says that it is ready; return what can be read when it has ended.

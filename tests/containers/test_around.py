@@ -258,3 +258,20 @@ def test_what_is_mounted_below_what_is_read_only(engine: Engine, project: Projec
     finally:
         for place in (given, protected):
             root.run("umount", "-R", str(place / "sub"))
+
+
+@DOCKER
+def test_an_engine_that_sees_other_files(engine: Engine, engines: Engines) -> None:
+    """One on another machine, or outside the container that coop is in: that is asked, and nothing run."""
+    root = engines.root
+    if root is None:
+        pytest.skip("it needs root")
+    project = Project(root)
+    project.environment.update(engine.environment)
+    project.coopfile("")
+    script = 'mount -t tmpfs tmpfs "$0" && cd "$0" && echo coop = 1 >Coopfile && exec "$@"'
+    project.wrap = ("unshare", "--mount", "sh", "-c", script, str(project.directory))
+    result = coop_run(project, engine, "touch", "made")
+    assert result.status == 125 and "does docker run on this machine" in result.err, result
+    assert leftovers(project) == [] and engine.containers() == []
+    project.close()
