@@ -24,8 +24,10 @@ from coopfile.record import Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import IO
 
 MOST_SHOWN = 2000  # characters of an engine's message
+MOST_ANSWERED = 64 << 20  # bytes of either stream: a list of all that a session has changed can be long
 # Files and directories by which engines are told what to start, and whom to trust.
 _TRUSTED = (
     "CONTAINERS_CONF",
@@ -42,7 +44,9 @@ _TRUSTED = (
     "XDG_RUNTIME_DIR",
 )
 _ADDRESSES = ("CONTAINER_HOST", "DOCKER_HOST")
-REACHED_BY = ("HOME", "PATH", *_TRUSTED)  # the variables that tell which engine is meant, and where it is
+# The variables that tell which engine is meant, and where it is.
+_NAMES_ONE = ("CONTAINER_CONNECTION", "CONTAINER_SSHKEY", "DOCKER_CONTEXT", "DOCKER_TLS", "DOCKER_TLS_VERIFY")
+REACHED_BY = ("HOME", "PATH", *_NAMES_ONE, *_TRUSTED)
 # What engines read: the variable that says below which directory, else which one of the home's it is, and
 # what there. HOME_PROTECT guards those of the home where `files.write` holds them.
 _CONFIGURATION = (
@@ -175,38 +179,56 @@ class Call:
         except OSError as error:
             raise EngineError(f"{argv[0]} cannot be started: {error.strerror}", None, argv) from None
 
-    def answer(self, seconds: float, given: bytes | None = None, *, patience: float = 0.0) -> Answer:
-        """Return what came of it; raises EngineError when it takes longer than ``seconds``.
+    def answer(self, seconds: float, *, patience: float = 0.0) -> Answer:
+        """Return what came of it; raises EngineError when it takes longer than ``seconds``, or says too much.
 
         One that is at work then gets up to ``patience`` seconds more.
         """
-        status, out, said = self.raw(seconds, given, patience=patience)
-        return Answer(status, out.decode("utf-8", "replace"), said.decode("utf-8", "replace"))
-
-    def raw(
-        self, seconds: float, given: bytes | None = None, *, patience: float = 0.0
-    ) -> tuple[int, bytes, bytes]:
-        """Return the exit status and both streams as they are; raises as ``answer``."""
+        found: dict[int, bytearray] = {}
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                found[stream.fileno()] = bytearray()
         try:
-            out, said = self._communicate(given, seconds, patience)
-        except subprocess.TimeoutExpired:
-            self.abandon()
-            raise self._silent(seconds) from None
+            self._wait(found, seconds, patience)
         except BaseException:
             self.abandon()
             raise
-        return self._process.returncode, out, said
+        out, said, *_ = (*(text.decode("utf-8", "replace") for text in found.values()), "")
+        self._close()
+        return Answer(self._process.returncode, out, said)
 
-    def _communicate(self, given: bytes | None, seconds: float, patience: float) -> tuple[bytes, bytes]:
-        """Return both streams; patience is for a call that is late because the machine is slow, and works."""
-        latest = time.monotonic() + seconds + patience
+    def _wait(self, found: dict[int, bytearray], seconds: float, patience: float) -> None:
+        """Read its streams and wait for its end; patience is for one that is late as the machine is slow."""
+        end = time.monotonic() + seconds
+        latest = end + patience
+        unread = set(found)
         while True:
             try:
-                return self._process.communicate(given, timeout=seconds)
+                self._read(found, unread, end)
+                self._process.wait(max(end - time.monotonic(), 0.0))
+                return
             except subprocess.TimeoutExpired:
                 if time.monotonic() >= latest or not self._is_at_work():
-                    raise
-                given, seconds = None, _LOOK
+                    raise self._silent(seconds) from None
+                end = time.monotonic() + _LOOK
+
+    def _read(self, found: dict[int, bytearray], unread: set[int], end: float) -> None:
+        """Read streams to their ends. A sandboxed command can write to one that leads into its container."""
+        while unread:
+            waiting = select.poll()
+            for descriptor in unread:
+                waiting.register(descriptor, select.POLLIN)
+            left = end - time.monotonic()
+            if left <= 0:
+                raise subprocess.TimeoutExpired(self.argv, left)
+            for descriptor, _ in waiting.poll(left * 1000):
+                piece = os.read(descriptor, 1 << 16)
+                if not piece:
+                    unread.remove(descriptor)
+                found[descriptor] += piece
+                if len(found[descriptor]) > MOST_ANSWERED:
+                    text = f"{self._shown()} said more than {MOST_ANSWERED >> 20} MiB"
+                    raise EngineError(text, None, self.argv)
 
     def _is_at_work(self) -> bool:
         """Tell whether it mostly runs, or waits for a processor or a disk: one that hangs sleeps."""
@@ -219,7 +241,7 @@ class Call:
     def follow(self, seconds: float, show: Callable[[str], None] | None) -> tuple[int, list[str]]:
         """Show each line as it comes; return the exit status and the last lines. Raises as ``answer``.
 
-        For a call whose streams are merged, and whose input is not a pipe.
+        For a call whose streams are merged.
         """
         stream = self._process.stdout
         assert stream is not None
@@ -257,12 +279,16 @@ class Call:
             self.abandon()
 
     def _silent(self, seconds: float) -> EngineError:
-        program, verb, *_ = (*map(os.path.basename, self.argv), "")
+        program = os.path.basename(self.argv[0])
         return EngineError(
-            f"`{program} {verb}` did not answer within {seconds:g} s",
+            f"{self._shown()} did not answer within {seconds:g} s",
             f"is {program} well? try: {program} info",
             self.argv,
         )
+
+    def _shown(self) -> str:
+        program, verb, *_ = (*map(os.path.basename, self.argv), "")
+        return f"`{program} {verb}`"
 
     def abandon(self, grace: float = 0.0) -> None:
         """End the call and all that it started; ``grace`` is how long it may take to clean up, in seconds."""
@@ -280,7 +306,10 @@ class Call:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
         self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+        self._close()
+
+    def _close(self) -> None:
+        for stream in (self._process.stdout, self._process.stderr):
             if stream is not None:
                 stream.close()
 
@@ -301,8 +330,21 @@ def ask(
     held: Sequence[int] = (),
 ) -> Answer:
     """Make a call, give it ``given`` on standard input, and wait for its answer; ``held`` is as in Call."""
-    stdin = None if given is None else subprocess.PIPE
-    return Call(argv, environment, stdin, held=held).answer(seconds, given)
+    if given is None:
+        return Call(argv, environment, held=held).answer(seconds)
+    with file_of(given) as file:
+        return Call(argv, environment, file.fileno(), held=held).answer(seconds)
+
+
+def file_of(data: bytes) -> IO[bytes]:
+    """Return an open file without a name that holds some bytes; in memory where the system can."""
+    import tempfile
+
+    made = getattr(os, "memfd_create", None)
+    file: IO[bytes] = os.fdopen(made("input"), "w+b") if made else tempfile.TemporaryFile()  # noqa: SIM115
+    file.write(data)
+    file.seek(0)
+    return file
 
 
 def first_bytes(

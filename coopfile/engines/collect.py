@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 
 from coopfile.errors import CoopError
@@ -12,6 +13,7 @@ from coopfile.native.marks import is_placeholder
 from coopfile.native.operations import Directory, Symlink, Tool, Write
 from coopfile.native.sources import open_source
 from coopfile.plan.bind import bind, fences
+from coopfile.plan.launch import inside
 from coopfile.record import Record
 from coopfile.render.container import identify
 from coopfile.render.facts import DIRECTORY, FILE, LINK, PLACEHOLDER, Entry, Facts
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from coopfile.plan.model import Plan
     from coopfile.render.facts import Engine
 
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
 # Written by engines for each container.
 _ENGINES_OWN = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
 
@@ -113,6 +116,9 @@ def facts_of(seen: Seen, tools: tuple[Entry, ...], masks: str, *, held: bool = F
         real={path: leads for path, leads in real.items() if path != leads},
         inputs=seen.inputs,
         private=seen.private,
+        mounted=tuple(
+            _mounted((*by_target.values(), *(item.content for item in tools if item.kind == "bind")))
+        ),
         temporary=tuple(dict.fromkeys(os.path.realpath(path) for path in _temporary(host))),
         tools=tools,
         masks=masks,
@@ -198,6 +204,20 @@ def _kinds(fence: Fence, held: bool) -> Iterator[tuple[str, str]]:
             yield walked, found
             if found != DIRECTORY:
                 break
+
+
+def _mounted(roots: Sequence[str]) -> Iterator[str]:
+    """Yield where something is mounted below some real paths: proc_pid_mountinfo(5)."""
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return  # not Linux: the engine is in a machine of its own
+    found = {_ESCAPED.sub(lambda match: bytes([int(match[1], 8)]), line.split(b" ")[4]) for line in lines}
+    for path in sorted(os.fsdecode(place) for place in found):
+        # What is mounted over it all hides others.
+        if any(inside(path, root) and path != root for root in roots) and os.path.lexists(path):
+            yield path
 
 
 def _temporary(host: Host) -> Iterator[str]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import tarfile
-import tempfile
 from typing import cast
 
-from coopfile.engines.call import Call, EngineError, ask, must, shown
+from coopfile.engines.call import Call, EngineError, ask, file_of, must, shown
 from coopfile.engines.detect import ISOLATION, isolation
 from coopfile.engines.timeouts import BUILD, IMPORT, PULL
 from coopfile.errors import CoopError
@@ -148,7 +146,7 @@ def _build(task: _Task, image: str) -> None:
     task.tell(f"building {image} (once; it is kept)")
     *argv, context = docker.build(engine, image, plan.setup.network)
     argv += [*_limits(plan, engine), context]
-    with _file(text) as given:
+    with file_of(text.encode()) as given:
         call = Call(argv, environment, given.fileno(), merged=True)
         status, said = call.follow(BUILD, show and (lambda line: show(_plain(line))))
     if status != 0:
@@ -210,15 +208,6 @@ def _limits(plan: Plan, engine: Engine) -> list[str]:
         return []
     swap = ["--memory-swap", f"{plan.limits.memory}b"] if "swap" in engine.limits else []
     return ["--memory", f"{plan.limits.memory}b", *swap]
-
-
-def _file(text: str) -> IO[bytes]:
-    """Return an open file without a name that holds a text; in memory where the system can."""
-    made = getattr(os, "memfd_create", None)
-    file: IO[bytes] = os.fdopen(made("Dockerfile"), "w+b") if made else tempfile.TemporaryFile()  # noqa: SIM115
-    file.write(text.encode())
-    file.seek(0)
-    return file
 
 
 def _failure(plan: Plan, engine: Engine, said: Sequence[str], *, shown_already: bool) -> str:

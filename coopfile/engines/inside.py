@@ -16,6 +16,8 @@ SHELL = "/bin/sh"
 TOKEN = "COOP_EXEC"  # the variable by which a command's processes are known
 OTHER = 125  # the exit status where the container is not what it was, and the command not started
 BARRED = 126  # the same where the directory that it is to start in cannot be entered; also a command's own
+TYPES = ("file", "link", "directory", "pipe", "socket", "device")  # what is told of paths
+_LONGEST = 18  # digits of a number
 
 # Waits until its input ends, which the kernel ends with the process that keeps the session. A shell
 # that waits for a child reaps what others leave to it, where the engine has no init for that.
@@ -230,6 +232,11 @@ def entering_fails(directory: str) -> tuple[str, ...]:
 def describing(paths: Sequence[str]) -> tuple[str, ...]:
     """Return the command that prints type, size and stamp of each path, a line each."""
     return (SHELL, "-c", _quiet(_DESCRIBING), "coop", *paths)
+
+
+def told_number(text: str) -> int | None:
+    """Return a number that a container tells; None if it is none: commands can have it say anything."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _LONGEST else None
 
 
 def _digits(number: int) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 
-from coopfile.engines.call import EngineError, must
+from coopfile.engines.call import EngineError, must, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from coopfile.render.docker import Argv
     from coopfile.render.facts import Engine
 
 NEVER_STARTED = ("created", "configured", "initialized")
+_NOT_SEEN = "source path does not exist"  # in Docker's words
 
 
 def state_of(engine: Engine, identifier: str, environment: Mapping[str, str]) -> dict[str, Any]:
@@ -34,3 +36,13 @@ def state_of(engine: Engine, identifier: str, environment: Mapping[str, str]) ->
             ) from None
         raise
     return dict(state)
+
+
+def unmade(engine: Engine, argv: Argv, said: str) -> EngineError:
+    """Return the error for a container that an engine did not make; ``said`` is the reason it gave."""
+    remedy = None
+    if _NOT_SEEN in said:
+        remedy = (
+            f"does {engine.name} run on this machine, and see the files that you see? try: docker context ls"
+        )
+    return EngineError(f"{engine.name} cannot make the container: {shown(said)}", remedy, argv, said)

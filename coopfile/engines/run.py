@@ -12,7 +12,7 @@ from coopfile.engines import guard, neighbour
 from coopfile.engines.attend import attend
 from coopfile.engines.call import EngineError, ask, shown
 from coopfile.engines.holding import limit_core
-from coopfile.engines.inspect import NEVER_STARTED, state_of
+from coopfile.engines.inspect import NEVER_STARTED, state_of, unmade
 from coopfile.engines.making import Making, base, on_terminal
 from coopfile.engines.network import Network, new_socket
 from coopfile.engines.timeouts import CREATE, SETTLES, STARTS
@@ -115,9 +115,7 @@ def _create(made: Container, environment: Mapping[str, str], guarding: guard.Gua
         if "already in use" not in answer.said or made.name not in answer.said:
             break
         made = made.replace(name=f"{name}-{secrets.token_hex(3)}")
-    raise EngineError(
-        f"{made.engine.name} cannot make the container: {shown(answer.said)}", None, argv, answer.said
-    )
+    raise unmade(made.engine, argv, answer.said)
 
 
 def _start(

@@ -10,7 +10,7 @@ import time
 
 from coopfile.engines import inside
 from coopfile.engines.call import EngineError, ask, readable, shown
-from coopfile.engines.inspect import state_of
+from coopfile.engines.inspect import state_of, unmade
 from coopfile.engines.timeouts import CREATE, QUICK, STARTS
 from coopfile.render import apple, docker
 
@@ -58,9 +58,7 @@ class Waiting:
             taken = "already in use" in answer.said or "already exists" in answer.said
             if not taken or name not in answer.said:
                 break
-        raise EngineError(
-            f"{self.engine.name} cannot make the container: {shown(answer.said)}", None, argv, answer.said
-        )
+        raise unmade(self.engine, argv, answer.said)
 
     def start(self, ready: str) -> int:
         """Start it, and wait until it says that it is ready; return what can be read when it has ended.
@@ -114,9 +112,8 @@ class Waiting:
     def usage(self) -> tuple[int, int] | None:
         """Return how many processes there are, but coop's own, and their memory in bytes."""
         words = (self.within(inside.counting((1, *self._own))) or "").split()
-        if len(words) != 2 or not all(word.isdecimal() for word in words):
-            return None
-        return int(words[0]), int(words[1]) * 1024
+        processes, memory, *_ = (*map(inside.told_number, words), None, None)
+        return None if processes is None or memory is None else (processes, memory * 1024)
 
     def is_same(self) -> bool | None:
         """Tell whether it has not been started again, which not every engine's own process ends for.

@@ -22,7 +22,7 @@ from coopfile.render.networks import is_served, refuse_network, shown_interfaces
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from coopfile.language.items import PublishedPort
     from coopfile.plan.launch import Fence, Host, Launch
@@ -132,13 +132,15 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
     missing: list[str] = []
     targets = [mount.target for mount in mounts]
     guards = [guard for fence in fenced for guard in _guards(fence, targets, facts, missing)]
-    shown = facts.tools if plan.base.image is None else ()
-    tools = [Mount(entry.content, entry.path, False) for entry in shown if entry.kind == "bind"]
+    own = facts.tools if plan.base.image is None else ()
+    tools = [Mount(entry.content, entry.path, False) for entry in own if entry.kind == "bind"]
     accounts = (
         [Mount(f"{facts.accounts}/{name}", f"/etc/{name}", False) for name in ("passwd", "group")]
         if facts.accounts
         else []
     )
+    shown = [*tools, *accounts, *mounts, *launch.kept, *guards]
+    within = _mounted_within(shown, facts.mounted)
     runtime = plan.sandbox.runtime or engine.runtime
     refuse_network(plan, engine, runtime, held=request.held)
     served = request.held and is_served(plan, engine, runtime)
@@ -157,7 +159,7 @@ def container(plan: Plan, facts: Facts, request: Request) -> Container:
         identities=identities,
         environment=_literals(launch),
         inherited=launch.inherited,
-        mounts=(*tools, *accounts, *_outermost_first([*mounts, *launch.kept, *guards])),
+        mounts=(*tools, *accounts, *_outermost_first([*mounts, *launch.kept, *guards, *within])),
         kept=tuple(mount.source for mount in launch.kept),
         scratch=_scratch(launch, [*mounts, *launch.kept]),
         shm=plan.limits.tmp,
@@ -276,6 +278,26 @@ def _mounts(launch: Launch, facts: Facts) -> tuple[list[Mount], list[str]]:
         elif mount.target not in found or not mount.write:
             found[mount.target] = mount.replace(source=source)
     return list(found.values()), skipped
+
+
+def _mounted_within(mounts: Sequence[Mount], places: Sequence[str]) -> Iterator[Mount]:
+    """Yield mounts for file systems below read-only mounts: most engines would leave those writable."""
+    targets = {mount.target for mount in mounts}
+    for mount in mounts:
+        for place in () if mount.write else places:
+            target = mount.target.rstrip("/") + place[len(mount.source.rstrip("/")) :]
+            # What is mounted in between, or there, covers it.
+            if (
+                place != mount.source
+                and inside(place, mount.source)
+                and _around(target, targets) == mount.target
+            ):
+                yield Mount(place, target, False)
+
+
+def _around(path: str, targets: Iterable[str]) -> str:
+    """Return the innermost of the targets that hold a path, of which there is one."""
+    return max((target for target in targets if inside(path, target)), key=len)
 
 
 _PIN, _PROTECT, _HIDE = "pin", "protect", "hide"

@@ -337,6 +337,7 @@ _PROXIES = frozenset(
 )
 # Prefixes of what changes how an engine's command line, or the loader, works.
 _ACTED_ON = (
+    "_CONTAINERS_",
     "ALL_PROXY",
     "BUILD",
     "CONTAINER",

@@ -72,6 +72,7 @@ class Facts(Record):
     of and ``private`` coop's own state. ``masks`` is a directory with an empty ``file``
     and an empty ``directory`` that nobody may open: they stand in for what is hidden.
     ``accounts`` is a directory with a ``passwd`` and a ``group`` to mount over an image's.
+    ``mounted`` is where other file systems are mounted below what is mounted.
     ``temporary`` are the directories for temporary
     files that host processes share. ``proxy`` is the port of the machine's loopback on
     which `coop proxy` serves the plan's list.
@@ -85,6 +86,7 @@ class Facts(Record):
     real: Mapping[str, str] = {}
     inputs: tuple[str, ...] = ()
     private: tuple[str, ...] = ()
+    mounted: tuple[str, ...] = ()
     temporary: tuple[str, ...] = ()
     tools: tuple[Entry, ...] = ()
     masks: str = ""

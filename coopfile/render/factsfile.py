@@ -145,6 +145,7 @@ class _Reader:
             hidden=lists["hidden"],
             inputs=lists["inputs"],
             private=lists["private"],
+            mounted=lists["mounted"],
             temporary=lists["temporary"],
             proxy=top.get("proxy"),
         )
@@ -279,7 +280,7 @@ class _Reader:
         return None if data in (None, "") else self._path(data)
 
 
-_PATHS = ("hidden", "inputs", "private", "temporary")
+_PATHS = ("hidden", "inputs", "private", "mounted", "temporary")
 _PLACES = ("masks", "accounts")
 
 

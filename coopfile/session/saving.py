@@ -10,7 +10,7 @@ import time
 
 from coopfile.engines import committed
 from coopfile.engines.call import EngineError, ask, must
-from coopfile.engines.inside import describing
+from coopfile.engines.inside import TYPES, describing, told_number
 from coopfile.engines.timeouts import IMPORT, QUICK
 from coopfile.engines.waiting import within
 from coopfile.errors import CoopError
@@ -198,4 +198,5 @@ def _described(
         lines = ask(argv, IMPORT, facts["environment"]).out.split("\n")[:-1]
         for number in range(len(some)):
             kind, size, stamp = [*(lines[number] if number < len(lines) else "").split(" ", 2), "", ""][:3]
-            yield kind or "file", int(size) if size.isdecimal() else None, stamp
+            # It is shown to people, and a command can have replaced the shell that tells.
+            yield kind if kind in TYPES else "file", told_number(size), stamp

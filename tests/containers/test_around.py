@@ -227,3 +227,51 @@ def test_an_engine_is_not_configured_from_the_workspace(engine: Engine, project:
     result = coop_run(project, engine, "true", environment={name: given})
     assert result.status == 125
     assert f"{name} is {given}, where a sandboxed command could change" in result.err
+
+
+WRITES = r"""
+for place in "$@"; do
+  for file in "$place/new" "$place/sub/new" "$place/sub/deeper/new"; do
+    if true >"$file"; then echo "written: $file"; fi
+  done 2>/dev/null
+done
+"""
+
+
+@pytest.mark.parametrize("engine", ["docker", "docker+runsc", "podman", "podman-rootless"], indirect=True)
+def test_what_is_mounted_below_what_is_read_only(engine: Engine, project: Project, engines: Engines) -> None:
+    """Another file system in a directory that is given to be read, or protected, is not written either."""
+    root = engines.root
+    if root is None:
+        pytest.skip("it needs root")
+    given = project.actor.directory("given")
+    protected = project.directory / "kept"
+    for place in (given, protected):
+        for below in ("sub", "sub/deeper"):
+            options = f"mode=700,uid={project.actor.uid},gid={project.actor.gid}"
+            script = f'mkdir -p "$0" && mount -t tmpfs -o {options} tmpfs "$0"'
+            assert root.run("sh", "-c", script, str(place / below)).status == 0
+    project.coopfile(f'files.read = ["{given}"]\nworkspace.protect = ["kept"]\n')
+    try:
+        result = coop_run(project, engine, "sh", "-c", WRITES, "sh", str(given), "kept")
+        assert "written" not in result.out, result
+    finally:
+        for place in (given, protected):
+            root.run("umount", "-R", str(place / "sub"))
+
+
+@DOCKER
+def test_an_engine_that_sees_other_files(engine: Engine, engines: Engines) -> None:
+    """One on another machine, or outside the container that coop is in: that is asked, and nothing run."""
+    root = engines.root
+    if root is None:
+        pytest.skip("it needs root")
+    project = Project(root)
+    project.environment.update(engine.environment)
+    project.coopfile("")
+    script = 'mount -t tmpfs tmpfs "$0" && cd "$0" && echo coop = 1 >Coopfile && exec "$@"'
+    project.wrap = ("unshare", "--mount", "sh", "-c", script, str(project.directory))
+    result = coop_run(project, engine, "touch", "made")
+    assert result.status == 125 and "does docker run on this machine" in result.err, result
+    assert leftovers(project) == [] and engine.containers() == []
+    project.close()

@@ -129,3 +129,25 @@ def test_gvisor_is_refused(committing: EngineSessions) -> None:
     with pytest.raises(Refused, match="gVisor keeps what is written to itself"):
         committing.caller().open()
     assert committing.left() == []
+
+
+# The shell of the image, but where coop asks what there is: then it draws, and counts far.
+LYING = r"""#!/bin/busybox.real sh
+case $2 in *'for path do'*)
+  digits=1; while [ ${#digits} -lt 8192 ]; do digits=$digits$digits; done
+  printf '\033]0;taken\007 %s 644\n' "$digits"; exit;;
+esac
+exec -a sh /bin/busybox.real sh "$@"
+"""
+
+
+@WRITABLE
+def test_what_lies_about_itself(committing: EngineSessions) -> None:
+    """A program of the image that a command has replaced says what it likes: none of it is shown."""
+    project = committing.project
+    script = 'cp /bin/busybox /bin/busybox.real; rm /bin/sh; printf %s "$LYING" >/bin/sh; chmod 755 /bin/sh'
+    made = run(committing, script, "--session", "work", f"--set=env.LYING={LYING}")
+    assert made.status == 0, made
+    shown = project.coop("diff", "work")
+    assert shown.status == 0 and "/bin/busybox.real" in shown.out, shown
+    assert "taken" not in shown.out + shown.err, shown

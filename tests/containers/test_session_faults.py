@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -134,6 +136,23 @@ def test_a_command_that_holds_the_container_up(sessions: EngineSessions, engine:
     again(sessions, caller)
 
 
+@DOCKER
+def test_what_is_left_on_an_engine_of_another_context(sessions: EngineSessions, engine: Engine) -> None:
+    """It is removed there at the next use, from a shell that has another context, or none."""
+    environment, home = sessions.project.environment, sessions.project.home
+    environment["DOCKER_CONFIG"] = str(home / "docker")
+    docker = ("--config", environment["DOCKER_CONFIG"], "context", "create", "there")
+    engine.output(*docker, "--docker", f"host={environment.pop('DOCKER_HOST')}")
+    environment["DOCKER_CONTEXT"] = "there"
+    caller = keeping(sessions)
+    caller.shell("exec 8<>/proc/1/fd/0; sleep 1000 >/dev/null 2>&1 &")
+    kill(sessions.keeper())
+    assert len(sessions.containers()) == 1
+    del environment["DOCKER_CONTEXT"]
+    sessions.project.coop("exec", "default", "--", "true")
+    assert sessions.containers() == []
+
+
 @EACH_KIND
 def test_a_keeper_that_is_asked_to_end(sessions: EngineSessions) -> None:
     """TERM ends the session properly."""
@@ -233,6 +252,41 @@ def test_limits(sessions: EngineSessions) -> None:
     words = done.out.split()
     assert words[0] == "0" and {"0000000000000000", "1"} == set(words[2::2]), done
     assert done.err.count("Read-only file system") == 2, done
+
+
+# Fills the output of what coop itself runs in the container, by /proc, as who has the same id may.
+FLOOD = r"""
+exec >/dev/null 2>&1
+touch up
+while :; do
+  for place in /proc/[0-9]*; do
+    if grep -q 'smaps[_]rollup' "$place/cmdline"; then
+      kill -STOP "${place#/proc/}" && cat /dev/zero >"$place/fd/1" && exit
+    fi
+  done
+done
+"""
+
+
+@EACH_KIND
+def test_a_flood_from_inside(sessions: EngineSessions) -> None:
+    """What a command makes of coop's own looks into the container takes bounded memory outside."""
+    caller = sessions.opened()
+    caller.begin("sh", "-c", FLOOD)
+    assert wait_until((sessions.project.directory / "up").exists)
+    most = 0
+    for _ in range(3):
+        with contextlib.suppress(Refused):
+            caller.usage()
+        most = max(most, peak(sessions.keeper()))
+    assert most < 256 << 10, most
+    caller.stop()
+
+
+def peak(pid: int) -> int:
+    """Return the most memory that a process has had, in KiB."""
+    (line,) = [text for text in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmHWM" in text]
+    return int(line.split()[1])
 
 
 # What is refused

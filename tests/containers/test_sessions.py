@@ -222,8 +222,9 @@ def test_variables(sessions: EngineSessions) -> None:
         "PATH": "/bin:/x",
         "HTTP_PROXY": "http://u:s3cret@x",
         "HOME": "/h",
+        "_CONTAINERS_USERNS_CONFIGURED": "done",
     }
-    done = caller.shell('printf "%s|" "$PLAIN" "$LINES" "$PATH" "$HTTP_PROXY" "$HOME"', environment=given)
+    done = caller.shell("printf '%s|' " + " ".join(f'"${name}"' for name in given), environment=given)
     assert done.out == "".join(f"{value}|" for value in given.values()), done
     number = caller.begin("sh", "-c", "touch up; sleep 1000", environment=given)
     assert wait_until((sessions.project.directory / "up").exists)

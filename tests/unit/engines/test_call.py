@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coopfile.engines.call import Call, EngineError, first_bytes, own_environment
+from coopfile.engines import call
+from coopfile.engines.call import Answer, Call, EngineError, ask, first_bytes, own_environment
 from coopfile.errors import CoopError
 
 
@@ -127,3 +128,24 @@ def test_output_in_pieces_leaves_no_process(tmp_path: Path) -> None:
         pid = int(mark.read_text())
         assert os.path.exists(f"/proc/{pid}")
     assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_an_answer_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is given up when it has said too much, on either stream, and what says it is ended."""
+    monkeypatch.setattr(call, "MOST_ANSWERED", 1 << 20)
+    for script in ("exec yes", "exec yes >&2"):
+        with pytest.raises(EngineError, match=r"`sh -c` said more than 1 MiB"):
+            ask(("sh", "-c", script), 60)
+
+
+def test_answers() -> None:
+    """They are whole, of what reads more than a pipe holds, and closes its streams before it ends."""
+    given = b"x" * 300_000
+    script = "wc -c; cat >&2; exec >&- 2>&-; sleep 0.2; exit 3"
+    assert ask(("sh", "-c", f"tee /dev/stderr | {script}"), 20, None, given) == Answer(
+        3, "300000\n", given.decode()
+    )
+    begin = time.monotonic()
+    with pytest.raises(EngineError, match=r"`sh -c` did not answer within 0\.3 s"):
+        ask(("sh", "-c", "exec >&- 2>&-; sleep 60"), 0.3)
+    assert time.monotonic() - begin < 10

@@ -429,3 +429,29 @@ def test_names_of_containers_are_what_engines_take(name: str) -> None:
     assert found.name.endswith(f"-{'0' * 12}")
     assert len(found.name) <= 63
     assert all(character.isascii() and (character.isalnum() or character == "-") for character in found.name)
+
+
+def test_what_is_mounted_below_read_only_mounts() -> None:
+    """It is mounted read-only, too, but where something is mounted over it, or the plan has it written."""
+    found = made(
+        plan(files__read=("/srv",), files__write=("/srv/own", "/data"), workspace__protect=("kept",)),
+        {"/srv": DIRECTORY, "/srv/own": DIRECTORY, "/data": DIRECTORY, "kept": DIRECTORY},
+        mounted=(
+            "/srv/a",
+            "/srv/a/b",
+            "/srv/own",
+            "/srv/own/c",
+            "/srvant",
+            "/data/d",
+            f"{WORK}/e",
+            f"{WORK}/kept/f",
+        ),
+    )
+    below = [
+        mount for mount in found.mounts if mount.source.rpartition("/")[2] in ("a", "b", "c", "d", "e", "f")
+    ]
+    assert [(mount.source, mount.target, mount.write) for mount in below] == [
+        ("/srv/a", "/srv/a", False),
+        ("/srv/a/b", "/srv/a/b", False),
+        (f"{WORK}/kept/f", "/workspace/kept/f", False),
+    ]

@@ -125,6 +125,7 @@ def test_variables_that_the_engine_would_act_on_are_refused() -> None:
         "HTTPS_PROXY",
         "HOME",
         "SSH_AUTH_SOCK",
+        "_CONTAINERS_ROOTLESS_UID",
     ):
         with pytest.raises(CoopError, match=f"env.{name}: docker itself would act on the value of OTHER"):
             docker.variables(CONTAINER.replace(inherited=((name, "OTHER"),)), {"OTHER": "x"}, {})

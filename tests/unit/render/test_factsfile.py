@@ -59,7 +59,7 @@ def test_every_field_is_written_and_read() -> None:
     )
     host = Host(1, 2, "u", "/h", "/w", "/w/d", {"LANG": "C"}, "/bin/x", 9, "/d")
     tools = (Entry("bind", "/a", "/b"),)
-    paths = {name: (f"/{name}",) for name in ("hidden", "inputs", "private", "temporary")}
+    paths = {name: (f"/{name}",) for name in ("hidden", "inputs", "private", "mounted", "temporary")}
     facts = Facts(
         host,
         "linux",
