@@ -68,14 +68,27 @@ class Maker:
     def __init__(self, connection: int) -> None:
         self._connection = socket(fileno=connection)
         self._connection.settimeout(_PROMPT)
+        self._owed = 0  # answers that are to come, some of them to what was asked too long ago
 
     def socket(self, family: int) -> socket:
         """Return a new stream socket of a family. Raises OSError."""
         self._connection.sendall(_FAMILIES[family])
-        data, ancillary, _, _ = self._connection.recvmsg(1, CMSG_LEN(calcsize(_ONE)), MSG_CMSG_CLOEXEC)
-        if not data or not ancillary:
+        self._owed += 1
+        made = None
+        while self._owed:
+            if made is not None:
+                made.close()
+            made = _received(self._connection)
+            self._owed -= 1
+        if made is None:
             raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
-        return socket(fileno=unpack(_ONE, ancillary[0][2])[0])
+        return made
+
+
+def _received(connection: socket) -> socket | None:
+    """Return what the next answer brings, if anything. Raises OSError when it does not come in time."""
+    _, ancillary, _, _ = connection.recvmsg(1, CMSG_LEN(calcsize(_ONE)), MSG_CMSG_CLOEXEC)
+    return socket(fileno=unpack(_ONE, ancillary[0][2])[0]) if ancillary else None
 
 
 def _enter(channel: int) -> bool:

@@ -56,6 +56,8 @@ class Publisher:
         self._make = make
         self._count = 0
         self._pairs: dict[_Pair, None] = {}
+        # Those from whose inside nothing more comes: who is outside may keep them for ever.
+        self._answered: dict[_Pair, None] = {}
         self._listeners: list[socket] = []
         self._reached: dict[int, bool] = {}
         self._ending = False
@@ -103,7 +105,7 @@ class Publisher:
 
     def _make_room(self) -> None:
         """Break off the connection that has been of no use for longest, if that is long."""
-        oldest = min(self._pairs, key=lambda pair: pair.moved, default=None)
+        oldest = min((*self._pairs, *self._answered), key=lambda pair: pair.moved, default=None)
         if oldest is not None and time.monotonic() - oldest.moved >= _UNUSED:
             oldest.reset()
 
@@ -143,6 +145,7 @@ class Publisher:
             await self._carry(pair, pair.outer, pair.inner)
         finally:
             await self._loop.happens(pair.answered, NEVER)
+            del self._answered[pair]
             pair.inner.close()
 
     async def _answer(self, pair: _Pair) -> None:
@@ -152,6 +155,7 @@ class Publisher:
         finally:
             self._loop.tell(pair.answered)
             del self._pairs[pair]
+            self._answered[pair] = None
             if self._ending and not self._pairs:
                 self._loop.tell(self._ended)
 

@@ -203,7 +203,7 @@ class Server:
         tunnel = self._begin(Tunnel(client, server, _ANSWER))
         try:
             await server.send(request.head, time.monotonic() + _ANSWER)
-            await tunnel.carry(client, server, request.length)
+            await tunnel.ask(request.length)
         except (EndedError, LateError):
             tunnel.abort()
         finally:
@@ -224,7 +224,7 @@ class Server:
         tunnel = self._begin(Tunnel(client, server, _ANSWER if port == http.PORT else _IDLE))
         try:
             length = await self._pass_start(tunnel, host, port)
-            await tunnel.carry(client, server, length)
+            await tunnel.ask(length)
             if length < 0:
                 server.finish()
         except http.RefusedError as error:

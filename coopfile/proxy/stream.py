@@ -261,6 +261,16 @@ class Tunnel:
             if turn % _TURN == 0:
                 await loop.give_way()
 
+    async def ask(self, most: int) -> None:
+        """Carry what the client sends, as ``carry`` does; a server that takes no more may have answered.
+
+        Raises LateError.
+        """
+        try:
+            await self.carry(self.client, self.server, most)
+        except EndedError:
+            return  # what it has said before is carried yet
+
     async def back(self) -> None:
         """Carry what the server sends, as a task of its own; tells ``ended`` at its end."""
         try:

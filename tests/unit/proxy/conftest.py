@@ -19,10 +19,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def end_parked(stopped: loop.Loop) -> None:
     """End what a loop has left parked that was stopped, so that each task closes its own sockets.
 
-    Else the collector may find a socket before the task that would close it, and Python complains of that
-    in whatever test it comes to.
+    So it does what was woken when the loop stopped, and has had no turn since. Else the collector may find
+    a socket before the task that would close it, and Python complains of that in whatever test it comes to.
     """
-    for task in stopped._waiting:
+    for task in [*stopped._waiting, *(task for task, _ in stopped._ready)]:
         task.coroutine.close()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from coopfile.proxy.loop import NEVER, Event, LateError, Loop, Workers
+from tests.unit.proxy.conftest import end_parked
 
 
 def run(*make: Callable[[Loop], Coroutine[Any, Any, None]]) -> list[BaseException]:
@@ -91,6 +92,28 @@ def test_stopped() -> None:
     assert run(stop) == []
     gc.collect()
     assert begun == []
+
+
+def test_woken_by_the_last() -> None:
+    """What is parked or woken when the loop stops is ended by the tests, and cleans up behind itself."""
+    loop, event, never = Loop(lambda _: None), Event(), Event()
+    ended: list[Event] = []
+
+    async def wait(awaited: Event) -> None:
+        try:
+            await loop.happens(awaited, NEVER)
+        finally:
+            ended.append(awaited)
+
+    async def stop() -> None:
+        loop.tell(event)
+        loop.stop()
+
+    for task in (wait(never), wait(event), stop()):
+        loop.start(task)
+    loop.run()
+    end_parked(loop)
+    assert ended == [never, event]
 
 
 def test_workers() -> None:

@@ -236,6 +236,19 @@ def test_most(monkeypatch: pytest.MonkeyPatch) -> None:
     made.close()
 
 
+def test_ended_inside_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who keeps connections open that have ended inside keeps nobody out."""
+    monkeypatch.setattr(published, "_UNUSED", 0.1)
+    with contextlib.closing(Served(most=2)) as made:
+        for _ in range(2):
+            outer, inner = made.pair()
+            inner.close()
+            assert outer.recv(1) == b""
+        outer, inner = made.pair()
+        inner.sendall(b"3")
+        assert outer.recv(1) == b"3"
+
+
 def test_what_was_sent_arrives_after_the_end(served: Served) -> None:
     """What a program inside has sent before its end arrives, and nobody listens any more."""
     outer, inner = served.pair()

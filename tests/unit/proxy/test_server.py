@@ -243,6 +243,30 @@ def test_server_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
             client.close()
 
 
+@pytest.mark.parametrize("tunnelled", [False, True])
+def test_answer_before_the_question_ends(proxy: Running, tunnelled: bool) -> None:
+    """Who answers before all of a request has come, and takes no more of it, is heard."""
+    for _ in range(5):
+        client = proxy.client()
+        client.settimeout(5)
+        end = None
+        if tunnelled:
+            client.close()
+            client, end = proxy.tunnel()
+        client.sendall(b"POST http://a.example:9000/ HTTP/1.1\r\nHost: a.example:9000\r\n")
+        client.sendall(b"Content-Length: 9000000\r\n\r\n" + bytes(1000))
+        if end is None:
+            end, _ = proxy.origin.accept()
+        assert end.recv(10)
+        end.sendall(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n")
+        end.close()  # with something unread
+        with contextlib.suppress(ConnectionError):
+            for _ in range(900):
+                client.sendall(bytes(10000))
+        assert client.recv(4096).startswith(b"HTTP/1.1 413")
+        client.close()
+
+
 @pytest.mark.parametrize(
     "head", [b"GET http://a.example:9000/" + b"x" * (65 << 10), b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 12000]
 )
