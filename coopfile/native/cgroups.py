@@ -44,6 +44,8 @@ def mounted(mountinfo: str) -> dict[str, tuple[str, str]]:
     """Return (mount point, root) per v1 controller and for ``unified``: proc_pid_mountinfo(5)."""
     places = {}
     for line in mountinfo.splitlines():
+        if " - cgroup" not in line:
+            continue
         before, _, after = line.partition(" - ")
         fields, kind = before.split(" "), after.split(" ")
         if kind[0] == "cgroup2":

@@ -138,9 +138,10 @@ def _on_host_tools(launch: Launch) -> tuple[Root, list[Operation], list[tuple[st
         for operation in operations
         if isinstance(operation, Tool) and not inside(operation.target, "/etc")
     ]
-    operations.append(Directory("/dev"))
-    operations += devices()
     scratch = (*((path, 0o1777) for path in SCRATCH), (launch.home, 0o700))
+    above = dict.fromkeys(parent for path, _ in scratch for parent in parents(path))
+    operations += map(Directory, above)
+    operations += devices()
     operations.append(Scratch(launch.limits.tmp, scratch))
     landlock += [("/etc", False), ("/proc", False)]
     landlock += [(path, True) for path in ("/dev", *SCRATCH, launch.home)]

@@ -54,10 +54,9 @@ class Tree:
 
     def directory(self, path: str) -> int:
         """Open a directory of the new tree, making what is missing on our own file systems only."""
-        try:
-            return syscalls.openat2(self.root, path, syscalls.O_PATH | os.O_DIRECTORY, _ROOTED)
-        except FileNotFoundError:
-            return self._new_directory(path)
+        flags = syscalls.O_PATH | os.O_DIRECTORY
+        found = syscalls.openat2_if_there(self.root, path, flags, _ROOTED)
+        return self._new_directory(path) if found is None else found
 
     def _new_directory(self, path: str) -> int:
         parent, name = self.parent_of(path)
@@ -72,10 +71,9 @@ class Tree:
 
     def mount_point(self, path: str, *, directory: bool) -> int:
         """Open the place that a mount goes to, made if need be."""
-        try:
-            return syscalls.openat2(self.root, path, syscalls.O_PATH, _ROOTED)
-        except FileNotFoundError:
-            pass
+        found = syscalls.openat2_if_there(self.root, path, syscalls.O_PATH, _ROOTED)
+        if found is not None:
+            return found
         if directory:
             return self._new_directory(path)
         parent, name = self.parent_of(path)

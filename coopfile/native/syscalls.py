@@ -236,6 +236,18 @@ def openat2(directory: int, path: str, flags: int, resolve: int, mode: int = 0) 
     return call("openat2", _OPENAT2, directory, os.fsencode(path), how, len(how))
 
 
+def openat2_if_there(directory: int, path: str, flags: int, resolve: int) -> int | None:
+    """Do what ``openat2`` does; None when there is nothing.
+
+    That is no exception, which would cost a forked process copies of some twenty pages.
+    """
+    how = pack("QQQ", flags | os.O_CLOEXEC, 0, resolve)
+    result = _syscall(_OPENAT2, directory, os.fsencode(path), how, len(how), *_NOTHING[5:])
+    if result & 0x80000000 and _ctypes.get_errno() == errno.ENOENT:
+        return None
+    return _checked("openat2", result)
+
+
 def close_but(kept: Iterable[int]) -> None:
     """Close every descriptor but those: close_range(2)."""
     first = 0
