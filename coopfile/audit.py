@@ -184,7 +184,7 @@ class Entry:
         log = Audit(self._path, own, more or {})
         try:
             if self._descriptor is None:
-                self._descriptor = _opened(log._path)
+                self._descriptor = _opened(self._path)
             log.write(
                 self._descriptor,
                 kind="command",
@@ -203,7 +203,7 @@ class Entry:
         except OSError as error:
             from coopfile import startup
 
-            startup.tell(f"coop: {_unwritable(log._path, error)}: this command is not in it\n")
+            startup.tell(f"coop: {_unwritable(self._path, error)}: this command is not in it\n")
         finally:
             self.close()
 

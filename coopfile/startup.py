@@ -105,9 +105,9 @@ def _run() -> int:
 
 def _verb(arguments: list[str]) -> str | None:
     """Return the verb that a command line seems to have, be it behind options, if it has a bundle."""
-    if arguments and not arguments[0].startswith("-"):
-        return arguments[0]
-    return next((word for word in arguments if word in ("run", "exec")), None)
+    options_first = bool(arguments) and arguments[0].startswith("-")
+    words = arguments if options_first else arguments[:1]
+    return next((word for word in words if word in ("run", "exec")), None)
 
 
 def keep(*values: object) -> None:

@@ -338,10 +338,13 @@ def ask(
 
 def file_of(data: bytes) -> IO[bytes]:
     """Return an open file without a name that holds some bytes; in memory where the system can."""
-    import tempfile
-
     made = getattr(os, "memfd_create", None)
-    file: IO[bytes] = os.fdopen(made("input"), "w+b") if made else tempfile.TemporaryFile()  # noqa: SIM115
+    if made:
+        file: IO[bytes] = os.fdopen(made("input"), "w+b")
+    else:
+        import tempfile
+
+        file = tempfile.TemporaryFile()  # noqa: SIM115
     file.write(data)
     file.seek(0)
     return file

@@ -112,7 +112,9 @@ class Waiting:
     def usage(self) -> tuple[int, int] | None:
         """Return how many processes there are, but coop's own, and their memory in bytes."""
         words = (self.within(inside.counting((1, *self._own))) or "").split()
-        processes, memory, *_ = (*map(inside.told_number, words), None, None)
+        if len(words) != 2:
+            return None
+        processes, memory = map(inside.told_number, words)
         return None if processes is None or memory is None else (processes, memory * 1024)
 
     def is_same(self) -> bool | None:

@@ -282,8 +282,8 @@ def _search(calls: list[tuple[int, bytes]]) -> bytes:
         numbers.setdefault(block, []).append(number)
     program = b""
     for block, (*others, last) in numbers.items():
-        for left, number in zip(range(len(others), 0, -1), others):  # noqa: B905 - of one length
-            program += _instruction(_JUMP_EQUAL, number, left, 0)
+        for position, number in enumerate(others):
+            program += _instruction(_JUMP_EQUAL, number, len(others) - position, 0)
         program += _instruction(_JUMP_EQUAL, last, 0, len(block) // 8) + block
     return program + _answer(_ALLOW)
 
@@ -296,8 +296,7 @@ def build(machine: str, *, building: bool = False) -> bytes:
     """
     program = _instruction(_LOAD, _ARCH)
     program += _instruction(_JUMP_EQUAL, AUDIT_ARCH[machine], 1, 0)
-    program += _instruction(_RETURN, _KILL_PROCESS)
-    program += _instruction(_LOAD, _NUMBER)
+    program += _answer(_KILL_PROCESS) + _instruction(_LOAD, _NUMBER)
     if machine == "x86_64":
         program += _instruction(_JUMP_GREATER_EQUAL, X32_BIT, 0, 1) + _answer(_ERRNO | ENOSYS)
     found = _blocks(0 if machine == "x86_64" else 1, building=building)

@@ -230,10 +230,9 @@ def mount_setattr(tree: int, attributes: int, *, recursive: bool = True) -> None
     call("mount_setattr", _MOUNT_SETATTR, tree, b"", flags, attr, len(attr))
 
 
-def openat2(directory: int, path: str, flags: int, resolve: int, mode: int = 0) -> int:
-    """Open a path under restrictions on its resolution: openat2(2)."""
-    how = pack("QQQ", flags | os.O_CLOEXEC, mode, resolve)  # struct open_how
-    return call("openat2", _OPENAT2, directory, os.fsencode(path), how, len(how))
+def openat2(directory: int, path: str, flags: int, resolve: int) -> int:
+    """Open a path, which is not made, under restrictions on its resolution: openat2(2)."""
+    return _checked("openat2", _openat2(directory, path, flags, resolve))
 
 
 def openat2_if_there(directory: int, path: str, flags: int, resolve: int) -> int | None:
@@ -241,11 +240,16 @@ def openat2_if_there(directory: int, path: str, flags: int, resolve: int) -> int
 
     That is no exception, which would cost a forked process copies of some twenty pages.
     """
-    how = pack("QQQ", flags | os.O_CLOEXEC, 0, resolve)
-    result = _syscall(_OPENAT2, directory, os.fsencode(path), how, len(how), *_NOTHING[5:])
+    result = _openat2(directory, path, flags, resolve)
     if result & 0x80000000 and _ctypes.get_errno() == errno.ENOENT:
         return None
     return _checked("openat2", result)
+
+
+def _openat2(directory: int, path: str, flags: int, resolve: int) -> int:
+    how = pack("QQQ", flags | os.O_CLOEXEC, 0, resolve)  # struct open_how: flags, mode, resolve
+    result: int = _syscall(_OPENAT2, directory, os.fsencode(path), how, len(how), *_NOTHING[5:])
+    return result
 
 
 def close_but(kept: Iterable[int]) -> None:

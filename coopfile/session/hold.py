@@ -74,8 +74,10 @@ class Hold:
                     raise
                 self._fresh, self._used = opened.fresh, used or opened.fresh
                 # Asked now: a command may end the session.
-                own = secrets_of(about(self._spec.plan, None), self._spec.environment)
-                self._secrets = own if opened.fresh else self._of_its_starter()
+                if opened.fresh:
+                    self._secrets = secrets_of(about(self._spec.plan, None), self._spec.environment)
+                else:
+                    self._secrets = self._of_its_starter()
                 self.live, self.weakenings = opened.live, opened.weakenings
             return self.live
 
