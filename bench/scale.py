@@ -188,7 +188,7 @@ def promises(samples: Sequence[tuple[str, Sample]]) -> list[tuple[str, float]]:
 
 def _coop(place: Place) -> Callable[[int], Sandbox]:
     """Return what starts a session that ends with this process; the helper is started now."""
-    given = {**variables(place), "XDG_STATE_HOME": os.path.join(place.scratch, "scale")}
+    given = {**variables(place), "XDG_STATE_HOME": os.path.join(place.fresh, "scale")}
     try:
         with settings(given):
             plan, project = coopfile.compile(place.project), find(place.project, None, os.environ)
