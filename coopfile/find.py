@@ -60,7 +60,8 @@ class Project(Record):
         for place in self.places:
             if place.layer == "project":
                 directory, name = os.path.split(place.path)
-                paths += [f"{os.path.realpath(directory)}/{name}{suffix}" for suffix in (_LOCAL, _LOCK)]
+                real = os.path.realpath(directory)
+                paths += [f"{real}/{name}{suffix}" for suffix in (_LOCAL, _LOCK)]
         return tuple(dict.fromkeys(paths))
 
 

@@ -10,7 +10,6 @@ import os
 import sys
 import time
 
-from coopfile import startup
 from coopfile.errors import NotAllowedError
 from coopfile.find import directories, real_home
 from coopfile.plan.bind import bind
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from coopfile.engines.making import Place
     from coopfile.find import Project
-    from coopfile.native.runner import Prepared
+    from coopfile.native.prepared import Prepared
     from coopfile.plan.launch import Launch
     from coopfile.plan.model import Plan
 
@@ -114,7 +113,6 @@ def bound(
     launch = bind(plan, this_host(project, environment, session), command)
     if plan.base.image is None:
         return Bound(launch, inputs, private)
-    startup.load_more("image")
     from coopfile.rootfs import base
 
     found = base.find(plan, directories(environment).rootfs, project.root)

@@ -40,10 +40,16 @@ BUNDLES = {
         *("native.seccomp", "native.signals", "native.streams", "native.title", "native.cgroups"),
         *("native.confine", "native.spawn", "native.guards", "native.operations", "native.tree"),
         *("native.init", "native.limits", "native.placeholders", "native.monitor", "native.runner"),
-        *("native.hierarchies", "native.enforcing", "native.links", "native.layout", "native.preparing"),
+        *("native.hierarchies", "native.enforcing", "native.links", "native.layout", "native.prepared"),
+        "native.preparing",
     ),
+    # Of a run whose plan has values that are records.
+    "items": ("language", "language.items"),
     # Of a run on an image, besides.
-    "image": ("language", "language.items", "rootfs", "rootfs.hold", "rootfs.base", "native.layered"),
+    "image": (
+        *("language", "language.items", "rootfs", "rootfs.hold", "rootfs.base", "native.overlay"),
+        "native.layered",
+    ),
     # Of a run whose only way out is a proxy.
     "proxy": (
         *("language", "language.items", "plan.reach", "listed", "native.beside", "native.proxied"),
@@ -158,7 +164,7 @@ def load(name: str) -> bool:
 
 def load_more(name: str) -> None:
     """Do what ``load`` does, in the program ``coop``: elsewhere another thread may be importing the same."""
-    if _alone:
+    if _alone and f"{__package__}.{BUNDLES[name][-1]}" not in sys.modules:
         load(name)
 
 

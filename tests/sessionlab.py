@@ -396,7 +396,7 @@ class Sessions:
 
     def commands(self, name: str = "default") -> list[int]:
         """Return the numbers of a session's processes that are none of coop's own."""
-        return [pid for pid in descendants(self.first(name)) if session_of(pid) not in ("0", None)]
+        return [pid for pid in descendants(self.first(name)) if session_of(pid) not in ("1", None)]
 
     def processes(self, name: str = "default") -> list[int]:
         """Return the numbers of all processes of a session; ``left`` looks for them from then on."""

@@ -87,7 +87,7 @@ def children(pid: int) -> list[int]:
 
 def is_own(pid: int) -> bool:
     """Tell whether a process of a sandbox is coop's own: such are in the session that PID 1 is in."""
-    return session_of(pid) == "0"
+    return session_of(pid) == "1"
 
 
 def session_of(pid: int) -> str | None:

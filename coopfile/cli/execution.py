@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from coopfile.cli.options import CommandOptions, RunOptions
     from coopfile.compiling import Compiled
     from coopfile.find import Project
-    from coopfile.native.runner import Outcome, Prepared
+    from coopfile.native.prepared import Prepared
+    from coopfile.native.runner import Outcome
     from coopfile.plan.launch import Weakening
     from coopfile.plan.model import Plan
 

@@ -12,9 +12,10 @@ import stat
 
 from coopfile.errors import CoopError
 from coopfile.native import preparing, runner, syscalls
-from coopfile.native.layered import EVERYTHING, OWN_FILES, OverlayRoot, names
+from coopfile.native.layered import EVERYTHING, OWN_FILES, names
 from coopfile.native.layout import devices, kernels_own
 from coopfile.native.operations import Bind, Operation, Scratch, Write
+from coopfile.native.overlay import OverlayRoot
 from coopfile.native.runner import Outcome
 from coopfile.native.tree import Layout
 from coopfile.plan.launch import PATH, Host, Launch

@@ -99,15 +99,18 @@ class Group:
         self._lent.clear()
         return found
 
-    def create(self, hierarchies: tuple[Hierarchy, ...], limits: Limits, name: str) -> None:
+    def create(
+        self, hierarchies: tuple[Hierarchy, ...], limits: Limits, name: str, *, sweeps: bool = True
+    ) -> None:
         """Make the directories and set the limits; on an error ``remove`` still works.
 
         ``name`` is numbers with a hyphen between them. The last is that of the process that sees to the
-        groups: when it is gone, they are anybody's to remove. A controller whose limit cannot be set is
-        not in ``controllers`` afterwards.
+        groups: when it is gone, they are anybody's to remove, and this does where it ``sweeps``. A
+        controller whose limit cannot be set is not in ``controllers`` afterwards.
         """
         for hierarchy in hierarchies:
-            _sweep(hierarchy.directory)
+            if sweeps:
+                _sweep(hierarchy.directory)
             directory = _directory(hierarchy, name)
             try:
                 os.mkdir(directory)

@@ -19,7 +19,7 @@ _PAUSE = 0.0005  # seconds between two looks whether one does
 
 
 class Process(Record):
-    """A process as it was at one moment; ``session`` is the one of setsid(2), 0 for one made outside."""
+    """A process as it was at one moment; ``session`` is the one of setsid(2)."""
 
     pid: int
     state: str
@@ -30,10 +30,10 @@ class Process(Record):
     def is_own(self) -> bool:
         """Tell whether it is PID 1 or a supervisor.
 
-        Those are in the session that the monitor made outside. Every command begins with one of its
-        own, and nobody can enter another's; before it does, its parent is a supervisor.
+        Those are in the session that PID 1 has made. Every command begins with one of its own, and
+        nobody can enter another's; before it does, its parent is a supervisor.
         """
-        return self.session == 0 and self.parent <= 1
+        return self.session == 1 and self.parent <= 1
 
 
 def find(ancestor: int) -> list[int]:

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from coopfile.native.runner import Prepared
+    from coopfile.native.prepared import Prepared
 
 
 def operations(prepared: Prepared) -> Iterator[str]:

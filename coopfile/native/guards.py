@@ -100,8 +100,8 @@ class Guards:
 
     def _cover(self, place: int, *, read_only: bool) -> int:
         """Mount a path on itself and return the new mount's descriptor; closes ``place``."""
-        copy = syscalls.open_tree(place)
-        syscalls.mount_setattr(copy, _RESTRICTED | (syscalls.MOUNT_ATTR_RDONLY if read_only else 0))
+        attributes = _RESTRICTED | (syscalls.MOUNT_ATTR_RDONLY if read_only else 0)
+        copy = syscalls.open_tree(place, attributes=attributes)
         syscalls.move_mount(copy, place)
         os.close(place)
         return copy

@@ -160,8 +160,9 @@ def _host_tool(path: str) -> list[Operation]:
     except FileNotFoundError:
         return []
     except OSError:  # not a link
+        tool = Tool(path, path, directory=True)
         parent = os.path.dirname(path)
-        return [Tool(path, path)] if parent == "/" else [Directory(parent), Tool(path, path)]
+        return [tool] if parent == "/" else [Directory(parent), tool]
 
 
 def _etc(launch: Launch) -> list[Operation]:
@@ -170,10 +171,10 @@ def _etc(launch: Launch) -> list[Operation]:
     for name in ETC:
         path = f"/etc/{name}"
         try:
-            real = path
-            if stat.S_ISLNK(os.lstat(path).st_mode):
+            real, mode = path, os.lstat(path).st_mode
+            if stat.S_ISLNK(mode):
                 real = os.path.realpath(path)
-                os.lstat(real)
+                mode = os.lstat(real).st_mode
         except OSError:
             continue
         for parent in parents(path):
@@ -181,7 +182,7 @@ def _etc(launch: Launch) -> list[Operation]:
                 made.add(parent)
                 operations.append(Directory(parent))
         linked = real != path and inside(real, "/usr")
-        operations.append(Symlink(path, real) if linked else Tool(real, path))
+        operations.append(Symlink(path, real) if linked else Tool(real, path, stat.S_ISDIR(mode)))
     user, uid, gid = launch.user, launch.uid, launch.gid
     accounts = {"root": "root:x:0:0:root:/root:/bin/sh"}
     groups = {"root": "root:x:0:"}

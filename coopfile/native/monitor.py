@@ -172,9 +172,11 @@ def hold(
     layout: Layout,
     enforcement: Enforcement,
     name: str,
+    *,
+    sweeps: bool = True,
 ) -> None:
-    """Make the control groups, of a name as ``Group.create`` takes it, and hold the places of the guards."""
-    group.create(enforcement.hierarchies, launch.limits, name)
+    """Make the control groups, as ``Group.create`` does, and hold the places of the guards."""
+    group.create(enforcement.hierarchies, launch.limits, name, sweeps=sweeps)
     enforcement.check(group.controllers)
     for directory, paths in layout.held:
         root = open_real(directory)

@@ -10,6 +10,8 @@ from coopfile.errors import CoopError
 from coopfile.native import syscalls
 from coopfile.native.syscalls import detached_mount, unshare, write_file
 
+# What has to be there before the others: users and processes.
+FIRST = syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWPID
 # Mounts, host name, IPC and control groups.
 OTHERS = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWUTS | syscalls.CLONE_NEWIPC | syscalls.CLONE_NEWCGROUP
 _APPARMOR = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
@@ -35,12 +37,24 @@ def enter_user_namespace(uid: int, gid: int) -> None:
     if outer_uid == 0:
         leave_groups()
     try:
-        unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWPID)
-        write_file("/proc/self/setgroups", "deny")
-        write_file("/proc/self/uid_map", f"{uid} {outer_uid} 1\n")
-        write_file("/proc/self/gid_map", f"{gid} {outer_gid} 1\n")
+        unshare(FIRST)
+        _map_ids("self", uid, outer_uid, gid, outer_gid)
     except OSError as error:
         raise explain(error) from None
+
+
+def map_ids(pid: int, uid: int, gid: int) -> None:
+    """Do from outside what ``enter_user_namespace`` does, for a process that was made in new namespaces."""
+    try:
+        _map_ids(str(pid), uid, geteuid(), gid, getegid())
+    except OSError as error:
+        raise explain(error) from None
+
+
+def _map_ids(process: str, uid: int, outer_uid: int, gid: int, outer_gid: int) -> None:
+    write_file(f"/proc/{process}/setgroups", "deny")
+    write_file(f"/proc/{process}/uid_map", f"{uid} {outer_uid} 1\n")
+    write_file(f"/proc/{process}/gid_map", f"{gid} {outer_gid} 1\n")
 
 
 def leave_groups() -> None:

@@ -110,9 +110,7 @@ class Tree:
 
     def mask(self, directory: bool) -> int:
         """Return a detached read-only mount of something empty that nobody may open."""
-        copy = syscalls.open_tree(self.root, MASKS[directory])
-        syscalls.mount_setattr(copy, _RESTRICTED | syscalls.MOUNT_ATTR_RDONLY)
-        return copy
+        return syscalls.open_tree(self.root, MASKS[directory], _RESTRICTED | syscalls.MOUNT_ATTR_RDONLY)
 
     def _check_ours(self, parent: int, path: str) -> None:
         if os.fstat(parent).st_dev not in self.own_devices:
@@ -220,6 +218,7 @@ class Tool(Operation):
 
     source: str
     target: str
+    directory: bool = False
     device: bool = False
 
     def describe(self) -> str:
@@ -227,16 +226,14 @@ class Tool(Operation):
         return f"bind       {self.source}{to} ({'device' if self.device else 'read-only'})"
 
     def prepare(self, tree: Tree) -> None:
-        copy = syscalls.open_tree(syscalls.AT_FDCWD, self.source)
         attributes = syscalls.MOUNT_ATTR_RDONLY | syscalls.MOUNT_ATTR_NOSUID
         attributes |= syscalls.MOUNT_ATTR_NOEXEC if self.device else syscalls.MOUNT_ATTR_NODEV
-        syscalls.mount_setattr(copy, attributes)
-        tree.prepared[self.target] = copy
+        tree.prepared[self.target] = syscalls.open_tree(syscalls.AT_FDCWD, self.source, attributes)
 
     def execute(self, tree: Tree) -> None:
         copy = tree.prepared.pop(self.target)
         place = "." + self.target
-        if stat.S_ISDIR(os.fstat(copy).st_mode):
+        if self.directory:
             os.mkdir(place, 0o755)
         else:
             os.mknod(place, 0o444)
@@ -259,10 +256,9 @@ class Bind(Operation):
         source = sources.open_source(self.source, write=self.write)
         if source is None:
             return
-        copy = syscalls.open_tree(source)
+        attributes = _RESTRICTED | (0 if self.write else syscalls.MOUNT_ATTR_RDONLY)
+        tree.prepared[self.target] = syscalls.open_tree(source, attributes=attributes)
         os.close(source)
-        syscalls.mount_setattr(copy, _RESTRICTED | (0 if self.write else syscalls.MOUNT_ATTR_RDONLY))
-        tree.prepared[self.target] = copy
 
     def execute(self, tree: Tree) -> None:
         copy = tree.prepared.pop(self.target, None)
@@ -287,10 +283,8 @@ class Keep(Operation):
             source = kept.opened(self.source)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             return
-        copy = syscalls.open_tree(source)
+        tree.prepared[self.target] = syscalls.open_tree(source, attributes=_RESTRICTED)
         os.close(source)
-        syscalls.mount_setattr(copy, _RESTRICTED)
-        tree.prepared[self.target] = copy
 
     def execute(self, tree: Tree) -> None:
         copy = tree.prepared.pop(self.target, None)
@@ -352,9 +346,14 @@ class Proc(Operation):
     def execute(self, tree: Tree) -> None:
         proc = tree.prepared.pop("/proc")
         tree.attach(proc, "/proc")
-        tree.guards.make_read_only(proc)
         for name in self.masked:
-            tree.guards.hide(proc, name, tree.mask)
+            place = f"/proc/{name}"
+            try:
+                mask = MASKS[stat.S_ISDIR(os.stat("." + place).st_mode)]
+            except FileNotFoundError:
+                continue
+            syscalls.mount(f"./{mask}", "." + place, None, syscalls.MS_BIND)
+        syscalls.mount_setattr(proc, _RESTRICTED | syscalls.MOUNT_ATTR_RDONLY)  # and all that is on it
 
 
 class Devpts(Operation):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _CONTENTS: dict[tuple[str, ...], bytes] = {(".git", "commondir"): b".\n"}
 # Directory, name, content, descriptor that has the lock, and (device, inode).
 Held = tuple[int, str, "bytes | None", int, "tuple[int, int]"]
+_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TRIES = 1000
 _PAUSE = 0.002  # seconds between two of them
 
@@ -89,11 +90,15 @@ class Placeholders:
                 continue
             directories[walked] = None
             try:
-                # Of a single name O_NOFOLLOW opens a link itself.
-                descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+                status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode) and not is_marked(status):
+                    directories[walked] = os.open(name, _DIRECTORY, dir_fd=parent)
+                    continue
             except FileNotFoundError:
-                self._hold(parent, name, content)
+                self._hold(parent, name, content, there=False)
                 return
+            except NotADirectoryError:
+                return  # it has just been replaced; protecting what is there is the caller's next step
             except PermissionError:
                 if not _owned(parent):
                     return
@@ -101,22 +106,18 @@ class Placeholders:
                     f"the directory of the protected path {walked} cannot be searched",
                     "make it searchable for you: chmod u+rwx",
                 ) from None
-            status = os.fstat(descriptor)
-            if stat.S_ISDIR(status.st_mode) and not is_marked(status):
-                directories[walked] = descriptor
-                continue
-            os.close(descriptor)
             if is_placeholder(status) or (content is not None and is_marked(status)):
-                self._hold(parent, name, content)
+                self._hold(parent, name, content, there=True)
             return
 
-    def _hold(self, parent: int, name: str, content: bytes | None) -> None:
-        """Create or adopt one placeholder and keep a shared lock on it."""
-        for _ in range(_TRIES):
+    def _hold(self, parent: int, name: str, content: bytes | None, *, there: bool) -> None:
+        """Create one placeholder, or adopt what is ``there``, and keep a shared lock on it."""
+        for number in range(_TRIES):
             made = False
             try:
-                _make(parent, name, content)
-                made = True
+                if number or not there:
+                    _make(parent, name, content)
+                    made = True
             except FileExistsError:
                 pass
             except OSError as error:
@@ -132,7 +133,8 @@ class Placeholders:
                 continue  # another sandbox, the last one out, has just removed it
             except OSError:
                 return  # replaced by something real; protecting that is the caller's next step
-            if not made and not is_marked(os.fstat(descriptor)):
+            # What was there was looked at just now.
+            if not made and (number or not there) and not is_marked(os.fstat(descriptor)):
                 os.close(descriptor)
                 return
             try:

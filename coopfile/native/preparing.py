@@ -6,7 +6,7 @@ from coopfile.errors import CoopError
 from coopfile.native import landlock, syscalls
 from coopfile.native.enforcing import enforcement
 from coopfile.native.layout import layout
-from coopfile.native.runner import Prepared
+from coopfile.native.prepared import Prepared
 from coopfile.plan.launch import Weakening
 
 TYPE_CHECKING = False
@@ -31,8 +31,7 @@ def prepare(
 
 def prepare_layout(launch: Launch, laid_out: Layout, *, building: bool = False) -> Prepared:
     """Look at the host like ``prepare``, for what is laid out already."""
-    if not syscalls.supported_machine():
-        raise CoopError(f"the native back end does not know this processor ({syscalls.MACHINE})")
+    syscalls.check_machine()
     means: tuple[Means, ...] = ()
     if launch.network == "veth":
         means = internet("setup.network" if building else "network.mode", laid_out.writable)

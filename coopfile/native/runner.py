@@ -15,36 +15,17 @@ from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from coopfile.native.limits import Enforcement
-    from coopfile.native.network import Means
+    from coopfile.native.prepared import Prepared
     from coopfile.native.publishing import Listener
     from coopfile.native.relay import Relay
     from coopfile.native.terminal import Saved
-    from coopfile.native.tree import Layout
-    from coopfile.plan.launch import Launch, Weakening
+    from coopfile.plan.launch import Launch
 
 TIMED_OUT = 124
 # What the forked processes call of libc.
 _FUNCTIONS = ("mount", "prctl", "prlimit", "sethostname", "setns", "socket", "umount2", "unshare")
 _TIME = 0  # no signal has this number
 _GRACE = 5.0  # seconds between asking to end and ending
-
-
-class Prepared(Record):
-    """A launch, laid out for this machine, and what of its plan is weaker here.
-
-    ``means`` are what may connect it to the internet, in order; ``log`` is the file for what its
-    proxy blocks, empty for none.
-    """
-
-    launch: Launch
-    layout: Layout
-    enforcement: Enforcement
-    landlock_abi: int
-    weakenings: tuple[Weakening, ...]
-    building: bool = False
-    means: tuple[Means, ...] = ()
-    log: str = ""
 
 
 class Outcome(Record):

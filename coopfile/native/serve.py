@@ -15,7 +15,7 @@ import time
 from os import chroot, close, dup2, fchdir, umask, write
 
 from coopfile.native import namespaces, report, signals, syscalls, wire
-from coopfile.native.confine import FAILED, Lock, Table, end_all, look_back, pass_gate
+from coopfile.native.confine import FAILED, Lock, Table, end_all, pass_gate
 from coopfile.native.namespaces import processes
 from coopfile.native.syscalls import close_but
 from coopfile.native.wire import receive, send
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _MOST = 64  # descriptors that come from the maker
 # What ``prepare`` has made.
 _ready: tuple[dict[bool, syscalls.Calls], syscalls.Calls, syscalls.Calls, Lock] | None = None
-MADE = "made"  # what the maker is told with a mount of the processes
 RAN, END = 76, 77  # exit statuses of supervisors: a command ran; PID 1 is asked to end the session
 _LOST = (
     "a command ended or stopped what supervised it, or the kernel did for want of memory: "
@@ -60,8 +59,8 @@ def prepare() -> None:
 def main(maker: _socket.socket, reported: int, mask: set[int], own_network: bool, gate: int) -> NoReturn:
     """Be PID 1; never returns. What ``maker`` leads to makes the sandbox.
 
-    ``mask`` is for its commands. ``gate`` is a pipe whose other end only the monitor has: it writes a
-    byte when this is its child and it sees to all that has to be undone, and closes it by dying.
+    ``mask`` is for its commands. ``gate`` is a pipe whose other end only the monitor, its parent, has: it
+    writes a byte when it sees to all that has to be undone, and closes it by dying.
     """
     status = FAILED
     try:
@@ -104,17 +103,16 @@ def told(
 def _run(maker: _socket.socket, reported: int, mask: set[int], own_network: bool, gate: int) -> int:
     assert _ready is not None
     begin, death, keyring, lock = _ready
+    death.make()  # with the monitor's; had that died before, nobody would open the gate
     try:
         begin[own_network].make()
     except OSError as error:
         raise namespaces.explain(error) from None
     proc = processes()
-    send(maker, (MADE,), (proc,))
+    send(maker, (), (proc,))
     close(proc)
     message, rest = receive(maker, _MOST)
     pass_gate(gate)
-    death.make()  # with the monitor's: before, this was another one's child
-    look_back(gate)
     callers_umask, ttl, inside, text, has_before, has_rules, has_lease, has_upper = message
     root, place, listener, notes, mounts = (rest.pop(0) for _ in range(5))
     before = rest.pop(0) if has_before else None

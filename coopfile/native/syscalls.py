@@ -15,6 +15,8 @@ import errno
 import os
 from _struct import pack, unpack
 
+from coopfile.errors import CoopError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,6 +50,19 @@ class _Function(_ctypes.CFuncPtr):
     _argtypes_ = (_Register,) * _ARGUMENTS
 
 
+class _Locked(_ctypes.CFuncPtr):
+    # The same, called with the interpreter's lock held.
+    _flags_ = _Function._flags_ | _ctypes.FUNCFLAG_PYTHONAPI
+    _restype_ = _Long
+    _argtypes_ = _Function._argtypes_
+
+
+class _Interpreters(_ctypes.CFuncPtr):
+    # A function of the interpreter's own, without arguments.
+    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_PYTHONAPI
+    _restype_ = None
+
+
 class _Libc:
     """What is linked into this process; named functions are looked up once."""
 
@@ -61,6 +76,7 @@ class _Libc:
 
 _libc = _Libc()
 _syscall = _libc.syscall
+_SIGCHLD = 17
 
 AT_FDCWD = -100
 AT_EMPTY_PATH = 0x1000
@@ -78,6 +94,7 @@ CLONE_NEWNET = 0x40000000
 MS_NOSUID = 2
 MS_NODEV = 4
 MS_NOEXEC = 8
+MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_PRIVATE = 1 << 18
 MS_SLAVE = 1 << 19
@@ -106,13 +123,16 @@ O_PATH: int = os.O_PATH
 MACHINE = os.uname().machine
 
 _NUMBERS = {
-    "x86_64": {"pivot_root": 155, "capset": 126, "keyctl": 250},
-    "aarch64": {"pivot_root": 41, "capset": 91, "keyctl": 219},
+    "x86_64": {"pivot_root": 155, "capset": 126, "keyctl": 250, "clone": 56},
+    "aarch64": {"pivot_root": 41, "capset": 91, "keyctl": 219, "clone": 220},
 }
 _MOST_DESCRIPTORS = 1 << 31
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _RESTRICT_SELF = 446
 _OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _OPENAT2, _MOUNT_SETATTR = 428, 429, 436, 437, 442
+_OPEN_TREE_ATTR = 467
+_forking: tuple[Any, ...] = ()  # what ``look_up_forking`` has found
+_can_open_with = True  # open_tree_attr(2), as far as is known
 
 
 def look_up(names: Iterable[str]) -> None:
@@ -124,6 +144,12 @@ def look_up(names: Iterable[str]) -> None:
 def supported_machine() -> bool:
     """Tell whether this processor's system calls are known here."""
     return MACHINE in _NUMBERS
+
+
+def check_machine() -> None:
+    """Raise CoopError if this processor's system calls are not known here."""
+    if not supported_machine():
+        raise CoopError(f"the native back end does not know this processor ({MACHINE})")
 
 
 def call(name: str, number: int, *arguments: Any) -> int:
@@ -165,6 +191,32 @@ def _checked(name: str, result: int) -> int:
     return result & 0x7FFFFFFF
 
 
+def look_up_forking() -> tuple[Any, ...]:
+    """Look up what ``fork_into`` calls, for processes that are to write little."""
+    global _forking
+    names = ("PyOS_BeforeFork", "PyOS_AfterFork_Parent", "PyOS_AfterFork_Child")
+    own = (_Interpreters((name, _libc)) for name in names)  # type: ignore[arg-type]
+    _forking = (_Locked(("syscall", _libc)), *own)  # type: ignore[arg-type]
+    return _forking
+
+
+def fork_into(namespaces: int) -> int:
+    """Fork this process, of one thread, into new namespaces; return as fork(2) does: clone(2).
+
+    The interpreter is told as its documentation asks of who forks without it (C API, PyOS_BeforeFork). libc
+    is not: what it does at a fork is for processes with several threads, and for names of threads that
+    nothing here asks it for. Raises OSError.
+    """
+    syscall, before, after, after_in_child = _forking or look_up_forking()
+    before()
+    pid: int = syscall(_NUMBERS[MACHINE]["clone"], namespaces | _SIGCHLD, *_NOTHING[2:])
+    if pid == 0:
+        after_in_child()
+        return 0
+    after()
+    return _checked("clone", pid)
+
+
 def unshare(flags: int) -> None:
     """Move into new namespaces: unshare(2)."""
     _libc_call("unshare", flags)
@@ -196,15 +248,28 @@ def syncfs(descriptor: int) -> None:
     _libc_call("syncfs", descriptor)
 
 
-def open_tree(directory: int, path: str = "", *, recursive: bool = True) -> int:
-    """Return a descriptor of a detached copy of the mount at a path: open_tree(2).
+def open_tree(directory: int, path: str = "", attributes: int = 0) -> int:
+    """Return a descriptor of a detached copy of the mounts at and below a path: open_tree(2).
 
-    An empty path means the descriptor itself. Links are not followed.
+    An empty path means the descriptor itself. Links are not followed. Every mount of the copy has the
+    attributes besides its own.
     """
-    flags = 1 | os.O_CLOEXEC | AT_SYMLINK_NOFOLLOW  # OPEN_TREE_CLONE
+    flags = 1 | os.O_CLOEXEC | AT_SYMLINK_NOFOLLOW | AT_RECURSIVE  # OPEN_TREE_CLONE
     flags |= AT_EMPTY_PATH if not path else 0
-    flags |= AT_RECURSIVE if recursive else 0
-    return call("open_tree", _OPEN_TREE, directory, os.fsencode(path), flags)
+    encoded = os.fsencode(path)
+    if not attributes:
+        return call("open_tree", _OPEN_TREE, directory, encoded, flags)
+    global _can_open_with
+    if _can_open_with:
+        attr = _mount_attr(attributes)
+        found: int = _syscall(_OPEN_TREE_ATTR, directory, encoded, flags, attr, len(attr))
+        if not found & 0x80000000:
+            return found
+        # Linux before 6.15; or a filter that does not know it, as of a container. Else the others fail, too.
+        _can_open_with = False
+    copy = call("open_tree", _OPEN_TREE, directory, encoded, flags)
+    mount_setattr(copy, attributes)
+    return copy
 
 
 def detached_mount(kind: str, attributes: int) -> int:
@@ -226,8 +291,12 @@ def move_mount(tree: int, directory: int, path: str = "") -> None:
 def mount_setattr(tree: int, attributes: int, *, recursive: bool = True) -> None:
     """Add attributes to a mount, by default to every mount below it: mount_setattr(2)."""
     flags = AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
-    attr = pack("QQQQ", attributes, 0, 0, 0)  # struct mount_attr: set, clear, propagation, user namespace
+    attr = _mount_attr(attributes)
     call("mount_setattr", _MOUNT_SETATTR, tree, b"", flags, attr, len(attr))
+
+
+def _mount_attr(attributes: int) -> bytes:
+    return pack("QQQQ", attributes, 0, 0, 0)  # struct mount_attr: set, clear, propagation, user namespace
 
 
 def openat2(directory: int, path: str, flags: int, resolve: int) -> int:

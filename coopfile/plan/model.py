@@ -10,6 +10,7 @@ Unordered lists are sorted, so that equal policies are equal plans.
 
 from __future__ import annotations
 
+from coopfile import startup
 from coopfile.record import Record
 
 TYPE_CHECKING = False
@@ -185,6 +186,7 @@ _ITEMS = {
     "network.publish": ("PublishedPort",),
     "env": ("Variable",),
 }
+_BUNDLES = {"base.image": "image"}  # where a run finds them with what else it takes then
 
 
 def to_data(value: Any) -> Any:
@@ -212,6 +214,7 @@ def _item(key: str, value: Any) -> Any:
     many = isinstance(value, list | tuple)
     if not value or key not in _ITEMS:
         return tuple(value) if many else value
+    startup.load_more(_BUNDLES.get(key, "items"))
     from coopfile.language import items
 
     records = {frozenset(record._fields): record for record in (getattr(items, name) for name in _ITEMS[key])}

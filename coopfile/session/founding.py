@@ -1,52 +1,108 @@
 """Making the process that becomes PID 1 of a session's sandbox, in user and PID namespaces of its own.
 
-Its pages are those of the monitor, which nobody else has written to. So it is not the maker that forks
-it, which has written to many by then, but the *founder*, which does nothing else. That one goes at once,
-and the monitor, which adopts what loses its parent, is PID 1's parent from then on.
+Its pages are those of the monitor, which forks it: the maker has written to many by the time that it knows
+what is asked for. So ids are mapped, and all else is made, from outside.
 """
 
 from __future__ import annotations
 
+import _socket
+import errno
 import os
-from os import fork, pidfd_open, setsid
+import resource
 
-from coopfile.native import report, serve, signals, title
-from coopfile.native.namespaces import enter_user_namespace
-from coopfile.native.wire import Broken, receive, send
+from coopfile.native import namespaces, report, serve, syscalls, title, wire
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import _socket
     from typing import NoReturn
 
 _NAME = "coop"  # no more than that: it is seen inside
 
 
-def main(maker: _socket.socket, gate: int, mask: set[int]) -> NoReturn:
-    """Be the founder; never returns. ``maker`` leads to the maker, from here and from PID 1.
+class Founded:
+    """PID 1, which waits: its number, a descriptor of it, and a socket that leads there.
 
-    It sends ids and whether there is a network namespace, with the descriptor to report to, and gets
-    PID 1's number, and a descriptor of it. The others are ``serve.main``'s.
+    ``gate`` is a pipe to read from, of which PID 1 has a copy.
     """
-    status = 1
+
+    __slots__ = ("gate", "inside", "pid", "process")
+
+    def __init__(self, pid: int, process: int, inside: _socket.socket, gate: int) -> None:
+        self.pid = pid
+        self.process = process
+        self.inside = inside
+        self.gate = gate
+
+    def descriptors(self) -> tuple[int, int, int]:
+        """Return all that it has."""
+        return self.gate, self.process, self.inside.fileno()
+
+    def close(self) -> None:
+        """Let go of it. It ends unless a forked process has it, too."""
+        os.close(self.process)
+        os.close(self.gate)
+        self.inside.close()
+
+    def begin(self, uid: int, gid: int, own_network: bool, reported: int) -> None:
+        """Have it make its other namespaces, with ids as ``enter_user_namespace`` takes them.
+
+        ``reported`` is a descriptor to report to. Raises NamespaceError, Broken.
+        """
+        namespaces.map_ids(self.pid, uid, gid)
+        wire.send(self.inside, (own_network,), (reported,))
+
+    def wait(self) -> int:
+        """Wait until it has them; return a descriptor of a mount of its processes. Raises Broken."""
+        (), (proc,) = wire.receive(self.inside, 1)
+        return proc
+
+
+def found(gate: int, mask: set[int], files: tuple[int, int]) -> Founded:
+    """Fork PID 1 from this process. Raises OSError; CoopError for what forbids namespaces here.
+
+    ``gate`` and ``mask`` are ``serve.main``'s. ``files`` is the limit of open files that it is to have.
+    """
+    syscalls.check_machine()
+    if os.geteuid() == 0:
+        namespaces.leave_groups()
+    inside, maker = _socket.socketpair()
+    try:
+        pid = _forked()
+        if pid == 0:
+            _be_first(maker, gate, mask, files)
+        return Founded(pid, os.pidfd_open(pid), inside, gate)
+    except BaseException:
+        inside.close()
+        raise
+    finally:
+        maker.close()
+
+
+def _forked() -> int:
+    try:
+        return syscalls.fork_into(namespaces.FIRST)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.ENOMEM):
+            raise  # of processes there are too many
+        raise namespaces.explain(error) from None
+
+
+def _be_first(maker: _socket.socket, gate: int, mask: set[int], files: tuple[int, int]) -> NoReturn:
+    """Be PID 1, with nothing of the other sessions'; never returns."""
     reported = -1
     try:
+        syscalls.close_but((0, 1, 2, maker.fileno(), gate))
+        if files[0] != files[1]:
+            resource.setrlimit(resource.RLIMIT_NOFILE, files)
         title.take(_NAME)
-        setsid()  # nobody's terminal counts; and no signal to a process group reaches another session
-        (uid, gid, own_network), (reported,) = receive(maker, 1)
-        enter_user_namespace(uid, gid)
-        pid = fork()
-        if pid == 0:
-            serve.main(maker, reported, mask, own_network, gate)
-        try:
-            send(maker, (pid,), (pidfd_open(pid),))
-        except BaseException:
-            os.kill(pid, signals.SIGKILL)
-            raise
-        status = 0
-    except Broken:
+        # Signals to a group reach no other session. Those that would stop it count for nothing: an orphan's.
+        os.setsid()
+        (own_network,), (reported,) = wire.receive(maker, 1)
+        serve.main(maker, reported, mask, own_network, gate)
+    except wire.Broken:
         pass  # the maker has told why
     except BaseException as error:
         report.send_error(reported, error)
     finally:
-        os._exit(status)
+        os._exit(1)

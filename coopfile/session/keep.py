@@ -1,8 +1,8 @@
 """What the helper forks: a monitor, which keeps sessions until their ends, some tens of them.
 
-It stays, and does next to nothing itself: for each session it forks a process, the *maker*, that makes
-the sandbox, hands it what has to be undone at the end, and goes. PID 1 of the sandbox is its child from
-then on. When that has ended it forks another one that undoes. So nothing that takes its time, and
+It stays, and does next to nothing itself: for each session it forks PID 1 of the sandbox, which waits, and
+a process, the *maker*, that makes the sandbox, hands it what has to be undone at the end, and goes. When
+PID 1 has ended it forks another one that undoes. So nothing that takes its time, and
 nothing that fails, is in here.
 """
 
@@ -20,14 +20,14 @@ from os import close, fork
 from coopfile.errors import CoopError
 from coopfile.native import report, signals, syscalls, title, wire
 from coopfile.native.namespaces import enter_user_namespace
-from coopfile.session import store
+from coopfile.session import founding, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    Make = Callable[[_socket.socket, _socket.socket, int, set[int], int], NoReturn]
+    Make = Callable[[_socket.socket, _socket.socket, founding.Founded, int, bool], NoReturn]
 
 MOST = 250  # descriptors of a message: SCM_MAX_FD is 253
 SESSIONS = 32  # of a monitor: as many end when it is killed
@@ -68,17 +68,20 @@ def main(control: _socket.socket, make: Make) -> NoReturn:
         os._exit(status)
 
 
-def refuse(connection: _socket.socket, error: OSError) -> None:
-    """Tell who asks that no process could be made for it. It is quick: others wait."""
+def refuse(connection: _socket.socket, error: OSError | CoopError) -> None:
+    """Tell who asks why no process could be made for it. It is quick: others wait."""
+    from coopfile.native import supervise  # loaded long ago
+
     connection.settimeout(_QUICK)
     try:
-        _, descriptors = wire.receive(connection, MOST)
+        _, descriptors = supervise.receive(connection, MOST)
     except wire.Broken:
         return
+    if isinstance(error, OSError):
+        error = CoopError(f"{_NO_PROCESS}: {error.strerror}", _MORE)
     for number, descriptor in enumerate(descriptors):
         if number == 0:
-            text = f"{_NO_PROCESS}: {error.strerror}"
-            report.send(descriptor, report.Message(report.FAILURE, text, _MORE))
+            report.send_error(descriptor, error)
         close(descriptor)
 
 
@@ -118,6 +121,7 @@ class Monitor:
         self._empty: float | None = None  # since when there is no session
         self._ending = False
         self._full = False
+        self._is_first = True  # until a session has been made
         self._limits = resource.getrlimit(resource.RLIMIT_NOFILE)  # the sessions', too
         hard = self._limits[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -187,13 +191,13 @@ class Monitor:
         connection = _socket.socket(fileno=descriptor)
         try:
             self._make(connection)
-        except OSError as error:
+        except (CoopError, OSError) as error:
             refuse(connection, error)
             self._tell(ENDED)
         connection.close()
 
     def _make(self, connection: _socket.socket) -> None:
-        """Fork the maker of a session. Raises OSError."""
+        """Fork PID 1 and the maker of a session. Raises OSError, CoopError."""
         mine, makers = _socket.socketpair()
         try:
             gate, opener = os.pipe()
@@ -202,17 +206,22 @@ class Monitor:
             makers.close()
             raise
         monitor = os.getpid()
+        founded = None
         try:
+            founded = founding.found(gate, self._mask, self._limits)
             maker = fork()
             if maker == 0:
-                _be_maker(connection, makers, gate, self._mask, monitor, self._limits, self._make_one)
-        except OSError:
+                _be_maker(connection, makers, founded, monitor, self._limits, self._make_one, self._is_first)
+        except BaseException:
             mine.close()
             close(opener)
             raise
         finally:
             makers.close()
-            close(gate)
+            if founded is None:
+                close(gate)
+            else:
+                founded.close()
         mine.settimeout(_PROMPT)
         self._sessions.append(Session(maker, mine, opener))
 
@@ -236,6 +245,7 @@ class Monitor:
             except wire.Broken:
                 pass  # it has been killed
         self._hang_up(session)
+        self._is_first = False
         process = session.descriptors.pop(0)
         session.first, session.directory, session.kept = first, directory, kept
         has_ended = _is_ready(process)
@@ -396,18 +406,18 @@ def _is_ready(descriptor: int) -> bool:
 def _be_maker(
     connection: _socket.socket,
     channel: _socket.socket,
-    gate: int,
-    mask: set[int],
+    founded: founding.Founded,
     monitor: int,
     files: tuple[int, int],
     make: Make,
+    is_first: bool,
 ) -> NoReturn:
     """Be the maker of a session, with nothing of the others'; never returns."""
     try:
-        syscalls.close_but((0, 1, 2, connection.fileno(), channel.fileno(), gate))
+        syscalls.close_but((0, 1, 2, connection.fileno(), channel.fileno(), *founded.descriptors()))
         if files[0] != files[1]:
             resource.setrlimit(resource.RLIMIT_NOFILE, files)
-        make(connection, channel, gate, mask, monitor)
+        make(connection, channel, founded, monitor, is_first)
     finally:
         os._exit(1)
 

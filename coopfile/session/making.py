@@ -13,6 +13,8 @@ import select
 import sys
 from contextlib import ExitStack, contextmanager
 
+import coopfile.native.overlay
+import coopfile.native.prepared
 import coopfile.native.upper
 import coopfile.plan.model  # noqa: F401 - what orders are made of, once, before the fork
 from coopfile.errors import CoopError
@@ -21,11 +23,9 @@ from coopfile.native import (
     confine,
     init,
     kept,
-    layered,  # noqa: F401 - once, before the fork
     monitor,
     namespaces,
     placeholders,
-    preparing,
     report,
     runner,
     running,
@@ -65,7 +65,6 @@ class _Making(Record):
     """
 
     order: Order
-    prepared: runner.Prepared
     layout: Layout
     reported: int
     lease: int | None
@@ -77,63 +76,29 @@ class _Making(Record):
     process: int
 
 
-class _Founded:
-    """What makes PID 1, and then leads to that: its number, a pipe for PID 1, and a socket to both."""
-
-    def __init__(self, founder: int, inside: _socket.socket, gate: int) -> None:
-        self._founder = founder
-        self.inside = inside
-        self.gate = gate
-
-    def wait(self) -> tuple[int, int, int]:
-        """Wait for PID 1; return its number, a descriptor of it, and of a mount of its processes.
-
-        The monitor is its parent then. Raises Broken.
-        """
-        pid = process = proc = -1
-        for _ in range(2):  # whichever is first
-            (what,), (descriptor,) = wire.receive(self.inside, 1)
-            if what == serve.MADE:
-                proc = descriptor
-            else:
-                pid, process = what, descriptor
-        os.waitpid(self._founder, 0)
-        return pid, process, proc
-
-
 def main(
-    connection: _socket.socket, channel: _socket.socket, gate: int, mask: set[int], monitor: int
+    connection: _socket.socket,
+    channel: _socket.socket,
+    founded: founding.Founded,
+    monitor: int,
+    is_first: bool,
 ) -> NoReturn:
     """Read an order and make the session; never returns.
 
-    ``channel`` leads to the monitor, whose number is ``monitor``. ``gate`` is a pipe that only that can
-    write to: for PID 1, whose commands get the signal mask ``mask``.
+    ``channel`` leads to the monitor, whose number is ``monitor``, and of which it may be the first session:
+    then it removes what a monitor before it has left.
     """
     reported = -1
     status = 1
     try:
-        inside, founders = _socket.socketpair()
-        try:
-            founder = os.fork()
-        except OSError as error:
-            keep.refuse(connection, error)
-            os._exit(1)
-        if founder == 0:
-            for other in (connection, channel, inside):
-                other.close()
-            founding.main(founders, gate, mask)
-        founders.close()
         _depend(monitor)
         sys.meta_path[:] = keep.IMPORTERS
         connection.settimeout(_PROMPT)
-        if not wire.is_own(connection) or not _is_outside(connection):
-            os._exit(1)
-        (data,), descriptors = wire.receive(connection, keep.MOST)
+        (data,), descriptors = supervise.receive(connection, keep.MOST)
         reported = descriptors.pop(0)
         connection.close()
         order = _pickle.loads(data)
-        founded = _Founded(founder, inside, gate)
-        _make(order, reported, descriptors, channel, founded, monitor)
+        _make(order, reported, descriptors, channel, founded, monitor, is_first)
         status = 0
     except wire.Broken:
         pass  # who asks is gone; or PID 1, or the monitor, which has told why
@@ -150,50 +115,14 @@ def _depend(monitor: int) -> None:
         os._exit(1)
 
 
-def _is_outside(connection: _socket.socket) -> bool:
-    """Tell whether who asks is as free as this process: what a sandbox holds might reach the socket.
-
-    That need not be one of coop's. Who has given up privileges, as for a filter of system calls or for
-    Landlock's rules, has no use for this helper: ``helper.ask`` finds another one for it.
-    """
-    pid, _ = wire.peer(connection)
-    try:
-        if _confinement(f"{pid}") != _confinement("self"):
-            return False
-    except OSError:
-        return False
-    try:
-        return all(
-            os.readlink(f"/proc/{pid}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}")
-            for name in ("user", "pid")
-        )
-    except PermissionError:
-        return True  # it guards itself, as one does that runs a program that it may not read
-    except OSError:
-        return False
-
-
-def _confinement(pid: str) -> list[object]:
-    """Return what anybody may see of how a process is confined: proc_pid_status(5).
-
-    ``NSpid`` has a number for each PID namespace, from that of /proc on inwards.
-    """
-    found: list[object] = []
-    for line in syscalls.read_file(f"/proc/{pid}/status").splitlines():
-        if line.startswith(b"NSpid:"):
-            found.append(len(line.split()))
-        elif line.startswith((b"NoNewPrivs:", b"Seccomp")):
-            found.append(line)
-    return found
-
-
 def _make(
     order: Order,
     reported: int,
     descriptors: list[int],
     channel: _socket.socket,
-    founded: _Founded,
+    founded: founding.Founded,
     monitors: int,
+    is_first: bool,
 ) -> None:
     """Make the session. ``descriptors`` is its lease, if it has one, and what holds its layers."""
     lease = descriptors.pop(0) if order.leased else None
@@ -205,17 +134,15 @@ def _make(
         alive = store.keep_alive(order.directory)
     if alive is None:
         raise CoopError("the session runs already, but does not answer", "coop stop ends it")
-    launch, inside = order.launch, founded.inside
-    # PID 1 is made meanwhile.
-    wire.send(inside, (launch.uid, launch.gid, launch.network != "host"), (reported,))
-    prepared = preparing.prepare(launch, order.inputs, order.private, order.layers)
-    listeners = runner.listen(prepared.launch)
+    prepared, launch, inside = order.prepared, order.prepared.launch, founded.inside
+    founded.begin(launch.uid, launch.gid, launch.network != "host", reported)
+    listeners = runner.listen(launch)
     with ExitStack() as stack:
         layout = _on_disk(prepared.layout, order.rootfs, stack)
         announced = running.announce(order.state, layout.writable, layout.guarded)
         undo = stack.enter_context(ExitStack())  # until the monitor sees to it
         undo.callback(running.leave, announced)
-        for weakening in (*prepared.weakenings, *kept.make(prepared.launch)):
+        for weakening in kept.make(launch):
             text = f"{weakening.key}: {weakening.text}"
             report.send(reported, report.Message(report.WEAKENING, text, weakening.remedy))
         with _usable(order.directory):
@@ -223,27 +150,24 @@ def _make(
             listener = wire.listen(order.directory, wire.SOCKET, _BACKLOG).detach()
         undo.callback(_unlink, f"{order.directory}/{wire.SOCKET}")
         links = monitor.start_links(
-            prepared.launch, layout, prepared.means, listeners, order.log, prepared.landlock_abi, reported
+            launch, layout, prepared.means, listeners, prepared.log, prepared.landlock_abi, reported
         )
         group, held = cgroups.Group(), placeholders.Placeholders()
         if prepared.enforcement.scoped:
-            group.ask_systemd(prepared.enforcement.scoped, prepared.launch.limits)
-        pid, process, proc = founded.wait()
-        if os.geteuid() == 0:
-            namespaces.leave_groups()
+            group.ask_systemd(prepared.enforcement.scoped, launch.limits)
+        pid, process, proc = founded.pid, founded.process, founded.wait()
         syscalls.setns(process, syscalls.CLONE_NEWUSER)
         _depend(monitors)
         groups = f"{pid}-{monitors}"
         undo.callback(held.release)
         undo.callback(group.remove)
         undo.callback(inside.shutdown, 2)  # before it: PID 1 ends
-        monitor.hold(group, held, prepared.launch, layout, prepared.enforcement, groups)
+        monitor.hold(group, held, launch, layout, prepared.enforcement, groups, sweeps=is_first)
         group.admit(pid)
         # Before the monitor knows of PID 1: until then the number is nobody else's, dead or alive.
         confine.limit_resources(prepared.enforcement.rlimits, pid)
         making = _Making(
             order,
-            prepared,
             layout,
             reported,
             lease,
@@ -257,7 +181,7 @@ def _make(
         store.tell_keeper(alive, pid)
         tasks = cgroups.open_tasks(prepared.enforcement.hierarchies, groups)
         undo.pop_all()
-        _hand_over(making, channel, group, held, announced, descriptors)
+        given = _hand_over(making, channel, group, held, announced, descriptors)
         stays = bool(links) or layout is not prepared.layout
         if not stays:
             _build(making, links, tasks, proc)
@@ -268,7 +192,7 @@ def _make(
         title.take(f"coop: session {name}")
         os.dup2(notes, reported, inheritable=False)
         own = () if lease is None else (lease,)
-        for descriptor in (alive, notes, listener, proc, *tasks, *descriptors, *own):
+        for descriptor in (*given, listener, proc, *tasks, *own):
             os.close(descriptor)
         _, status = os.waitpid(builder, 0)
         if status != 0:
@@ -290,10 +214,13 @@ def _hand_over(
     held: placeholders.Placeholders,
     announced: tuple[int, str] | None,
     layers: list[int],
-) -> None:
-    """Leave to the monitor what has to be undone, or undo it. ``layers`` are descriptors that hold some."""
+) -> list[int]:
+    """Leave to the monitor what has to be undone, or undo it. ``layers`` are descriptors that hold some.
+
+    Returns the descriptors that it has been given, which only a process that stays has to close.
+    """
     told, places = held.hand_over()
-    limits = making.prepared.launch.limits
+    limits = making.order.prepared.launch.limits
     place, path = ((), "") if announced is None else ((announced[0],), announced[1])
     given = undoing.Kept(group.hand_over(), told, len(places), path, limits.memory, limits.pids)
     kept = [making.alive, making.notes, *places, *place, *layers]
@@ -312,8 +239,7 @@ def _hand_over(
             "raise the limit: ulimit -n",
         ) from None
     channel.close()
-    for descriptor in (*places, *place):
-        os.close(descriptor)
+    return kept
 
 
 def _be_builder(making: _Making, links: Links, tasks: list[int], proc: int, maker: int) -> NoReturn:
@@ -333,7 +259,7 @@ def _be_builder(making: _Making, links: Links, tasks: list[int], proc: int, make
 
 def _build(making: _Making, links: Links, tasks: list[int], proc: int) -> None:
     """Make the sandbox in PID 1's namespaces, and send PID 1 what it takes to serve."""
-    prepared, layout = making.prepared, making.layout
+    prepared, layout = making.order.prepared, making.layout
     launch = prepared.launch
     own_network = launch.network != "host"
     os.umask(0o022)

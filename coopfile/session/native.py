@@ -151,6 +151,8 @@ def join(directory: str, state: State) -> NativeLive | None:
 
 def start(spec: Spec, directory: str) -> Started:
     """Start a session. Raises CoopError, OSError."""
+    from coopfile.native import preparing  # what joins a session has no use for it
+
     own = directories(spec.environment)
     bound = launching.bound(spec.plan, spec.project, spec.environment, (), spec.name)
     mask = os.umask(0o077)
@@ -166,24 +168,21 @@ def start(spec: Spec, directory: str) -> Started:
         environment={**launch.environment, "PWD": workspace},
         host=launch.host.replace(environment={}),  # its values that count are in the launch's own
     )
-    order = Order(
-        directory=directory,
-        plan=canonical.digest(spec.plan),
-        launch=launch,
-        inputs=bound.inputs,
-        private=bound.private,
-        layers=bound.layers,
-        environment=dict(spec.environment),
-        umask=mask,
-        state=own.state,
-        rootfs=own.rootfs,
-        log=log,
-        ttl=spec.ttl,
-        leased=spec.leased,
-    )
     try:
+        prepared = preparing.prepare(launch, bound.inputs, bound.private, bound.layers).replace(log=log)
+        order = Order(
+            directory=directory,
+            plan=canonical.digest(spec.plan),
+            prepared=prepared,
+            environment=dict(spec.environment),
+            umask=mask,
+            state=own.state,
+            rootfs=own.rootfs,
+            ttl=spec.ttl,
+            leased=spec.leased,
+        )
         started = _start(order, spec.name, own.state, bound.held)
-        return started.replace(weakenings=(*bound.weakenings, *started.weakenings))
+        return started.replace(weakenings=(*bound.weakenings, *prepared.weakenings, *started.weakenings))
     finally:
         for descriptor in bound.held:
             os.close(descriptor)

@@ -6,26 +6,22 @@ from coopfile.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from coopfile.plan.launch import Launch
+    from coopfile.native.prepared import Prepared
 
 
 class Order(Record):
     """A session in ``directory``. ``plan`` is the digest of what it runs under.
 
-    ``environment`` and ``umask`` are the caller's. ``state`` and ``rootfs`` are directories of
-    coop's; ``log`` is the file for what a proxy blocks.
+    Who asks has laid it out: it is in the same namespaces as the helper, and as free. ``environment`` and
+    ``umask`` are the caller's. ``state`` and ``rootfs`` are directories of coop's.
     """
 
     directory: str
     plan: str
-    launch: Launch
-    inputs: tuple[str, ...]
-    private: tuple[str, ...]
-    layers: tuple[str, ...]
+    prepared: Prepared
     environment: dict[str, str]
     umask: int
     state: str
     rootfs: str
-    log: str
     ttl: float | None
     leased: bool

@@ -25,6 +25,7 @@ _MOST = 4096
 def practise(name: str) -> None:
     """Practise; ``name`` is this process's in the list of processes. Raises OSError."""
     syscalls.look_up(_FUNCTIONS)
+    syscalls.look_up_forking()
     signals.restore(signals.block())
     mask = signals.block()
     harmless = syscalls.Calls([("prctl", None, (_PR_GET_DUMPABLE,))])

@@ -18,6 +18,10 @@ import sys
 from coopfile.native import serve, syscalls, wire
 from coopfile.session import keep, practice
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from coopfile.session.outside import Outside
+
 _IDLE = 60.0  # seconds without a request
 _NAME = "coop: helper of sessions"
 _TOLD = 4096  # bytes that a monitor may have told meanwhile
@@ -34,7 +38,7 @@ def main(descriptor: int, directory: str, name: str) -> None:
     os.chdir("/")
     gc.disable()
     _practise()
-    from coopfile.session import helper, making
+    from coopfile.session import helper, making, outside
 
     serve.prepare()
     codecs.lookup("ascii")  # for reading why the kernel refuses something
@@ -45,7 +49,7 @@ def main(descriptor: int, directory: str, name: str) -> None:
     gc.freeze()
     _signal.signal(_signal.SIGCHLD, _signal.SIG_IGN)  # the kernel reaps
     listener = _socket.socket(fileno=descriptor)
-    monitors = _Monitors(making.main)
+    monitors = _Monitors(making.main, outside.Outside())
     while True:
         connection = _next(listener, _IDLE)
         if connection is None:
@@ -123,14 +127,17 @@ class _Monitor:
 class _Monitors:
     """Those that the helper has forked, each of which keeps as many sessions as it may."""
 
-    def __init__(self, make: keep.Make) -> None:
+    def __init__(self, make: keep.Make, outside: Outside) -> None:
         self._make = make
+        self._outside = outside
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         self._most = max(min(keep.SESSIONS, most // keep.DESCRIPTORS), 1) if most >= 0 else keep.SESSIONS
         self._monitors: list[_Monitor] = []
 
     def give(self, connection: _socket.socket) -> None:
         """Have a monitor see to who asks for a session, one with room or a new one."""
+        if not self._outside.has(connection):
+            return
         connection.setblocking(True)
         for monitor in tuple(self._monitors):
             try:

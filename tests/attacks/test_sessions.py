@@ -42,12 +42,12 @@ def processes():
 
 def own():
     "PID 1 and the supervisors."
-    return sorted(pid for pid, (parent, session) in processes().items() if session == 0)
+    return sorted(pid for pid, (parent, session) in processes().items() if session == 1)
 
 def mine():
     "The supervisor of this command."
     pid, found = os.getpid(), processes()
-    while found[pid][1] != 0:
+    while found[pid][1] != 1:
         pid = found[pid][0]
     return pid
 

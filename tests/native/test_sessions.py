@@ -598,6 +598,12 @@ def test_abandoned(sessions: Sessions, how: str) -> None:
 # Many
 
 
+def groups_of(monitor: int) -> set[str]:
+    """Return the control groups that a monitor sees to; those of other tests come and go meanwhile."""
+    found = os.walk("/sys/fs/cgroup")
+    return {f"{top}/{name}" for top, names, _ in found for name in names if name.endswith(f"-{monitor}")}
+
+
 def test_a_thousand(sessions: Sessions) -> None:
     """A thousand commands in a row, and fifty at once, leave nothing behind in any process."""
     caller = sessions.opened()
@@ -612,11 +618,11 @@ def test_a_thousand(sessions: Sessions) -> None:
         return own, [descriptors(pid) for pid in watched] if privileged else None
 
     before, size = look(), [memory(pid) for pid in watched] if privileged else []
-    groups = set(Path("/sys/fs/cgroup").rglob(f"coop-*-{sessions.monitor()}"))
+    groups = groups_of(sessions.monitor())
     assert set(caller.do("repeat", name="default", argv=["true"], times=1000, together=1)) == {0}
     assert set(caller.do("repeat", name="default", argv=["true"], times=100, together=50)) == {0}
     assert wait_until(lambda: look() == before), (look(), before)
-    assert set(Path("/sys/fs/cgroup").rglob(f"coop-*-{sessions.monitor()}")) == groups
+    assert groups_of(sessions.monitor()) == groups
     if privileged:
         grown = [memory(pid) - former for pid, former in zip(watched, size, strict=True)]
         assert max(grown) < 512 << 10, grown

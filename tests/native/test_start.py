@@ -76,6 +76,7 @@ def test_cached_imports(project: Project) -> None:
     project.coopfile('[env]\nEDITOR = "vi"\n[files]\nhide = [".env"]\n[limits]\npids = 100\n')
     time.sleep(0.1)  # a Coopfile as new as this would not be cached
     assert "tomli" in imported(project)
+    imported(project)  # writes what there is no bundle of yet
     found = imported(project)
     without = bare(project)
     assert "coopfile.native.runner" in found
@@ -91,6 +92,20 @@ def test_cached_imports(project: Project) -> None:
     assert len(found - without - ours) < 15, sorted(found - without - ours)
     assert {f"coopfile.{name}" for name in BUNDLES["run"]} <= ours, "what no run needs is in the bundle"
     assert len(ours) < len(BUNDLES["run"]) + 6, sorted(ours)
+
+
+def test_values_that_are_records(project: Project) -> None:
+    """What a plan's variables and hosts are made of comes out of a bundle, too: it takes no other module."""
+    if project.actor.uid != os.geteuid():
+        pytest.skip("who has installed coop can write bundles, and nobody else")
+    for text in ('[env]\nEDITOR = "vi"\n', '[network]\nmode = "proxy"\nallow = ["example.org"]\n'):
+        project.coopfile(text)
+        time.sleep(0.1)
+        for _ in range(2):  # the second one writes what there is no bundle of yet
+            imported(project)
+        found = imported(project)
+        assert "coopfile.language.items" in found
+        assert "__future__" not in found - bare(project)
 
 
 def test_uncached_globs(project: Project) -> None:

@@ -31,7 +31,7 @@ for name, module in modules.items():
     print(sorted(set(vars(module)) - {"__cached__", "__annotations__", "annotations"}))
 """
 
-FIRST = {"image": "run", "proxy": "run", "attached": "exec"}  # what is loaded before
+FIRST = {"items": "run", "image": "run", "proxy": "run", "attached": "exec"}  # what is loaded before
 
 
 @pytest.fixture
