@@ -347,6 +347,38 @@ def test_a_guard_that_the_host_takes_away_is_told(project: Project) -> None:
     assert process.returncode == 0
 
 
+def test_a_guard_that_the_host_moves_away_is_told(project: Project) -> None:
+    """When the host makes a backup by a rename and writes a new file, the guard goes with the old one."""
+    config = project.write(".git/config", "[core]\n")
+    project.write(
+        "ready.sh", "touch started; while [ ! -e go ]; do sleep 0.02; done; echo evil > .git/config\n"
+    )
+    process = project.popen("sh", "ready.sh")
+    wait_until((project.directory / "started").exists)
+    config.rename(config.with_name("config~"))
+    project.write(".git/config", "[core]\n")
+    project.write("go")
+    _, stderr = process.communicate(timeout=60)
+    assert config.read_text() == "evil\n"
+    assert b"/workspace/.git/config was replaced on the host" in stderr
+
+
+def test_a_guard_that_is_gone_cannot_be_feigned(project: Project) -> None:
+    """What the command puts in the place of a guard that the host took away hides nothing: it is told."""
+    project.write(".git/hooks/pre-commit", "exit 0\n")
+    script = "touch started; while [ ! -e go ]; do sleep 0.02; done; rm -rf .git/hooks; ln -s .. .git/hooks\n"
+    project.write("ready.sh", script)
+    process = project.popen("sh", "ready.sh")
+    wait_until((project.directory / "started").exists)
+    hooks = project.directory / ".git/hooks"
+    hooks.rename(hooks.with_name("hooks.old"))
+    project.mkdir(hooks)
+    project.write("go")
+    _, stderr = process.communicate(timeout=60)
+    assert hooks.is_symlink()
+    assert b"/workspace/.git/hooks was replaced on the host" in stderr
+
+
 def test_the_command_line_of_coop_is_not_shown(project: Project) -> None:
     """PID 1's command line names no path of the host and no option."""
     shown = project.output("tr '\\0' ' ' </proc/1/cmdline", options=("--set", "limits.pids=77"))
