@@ -27,7 +27,6 @@ def inside(project: Project, text: str) -> str:
 def test_a_copy_with_attributes(project: Project) -> None:
     """A copy of mounts has its attributes, and those below it, also on kernels with a call less."""
     text = """
-    os.makedirs("/tmp/below", exist_ok=True)
     syscalls.mount("tmpfs", "/tmp", "tmpfs", 0)
     os.makedirs("/tmp/from/below")
     os.mkdir("/tmp/to")
