@@ -82,6 +82,8 @@ class StandIn:
             return 1
         below = Path(f"/proc/{known['pid']}/task/{known['pid']}/children").read_text().split()
         enter = ["nsenter", "--target", below[0], *_SPACES, "--preserve-credentials", f"--wd={os.getcwd()}"]
+        # It stops with what it has started, and nobody would have it go on when this process is killed.
+        enter = ["setpriv", "--pdeathsig", "KILL", *enter]
         given = {**known["environment"], **self._call.environment}
         environment = self._environment({**known, "environment": given})
         for path in self._call.values.get("env-file", ()):
