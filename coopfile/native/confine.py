@@ -27,11 +27,6 @@ def pass_gate(gate: int) -> None:
     if read(gate, 1) == b"":
         os._exit(FAILED)
     set_blocking(gate, False)
-    look_back(gate)
-
-
-def look_back(gate: int) -> None:
-    """End if the monitor died after it had opened the gate."""
     try:
         read(gate, 1)
     except BlockingIOError:

@@ -56,10 +56,6 @@ class Guards:
         os.close(cover)
         os.close(found)
 
-    def make_read_only(self, mount: int) -> None:
-        """Make a mounted file system read-only, without what is mounted below it."""
-        syscalls.mount_setattr(mount, syscalls.MOUNT_ATTR_RDONLY, recursive=False)
-
     def _walk(self, root: int, path: str) -> int | None:
         """Pin every directory on the way and return a descriptor of what is at the end.
 

@@ -27,6 +27,12 @@ class NamespaceError(CoopError):
         self.cause = cause
 
 
+def check_machine() -> None:
+    """Raise CoopError if this processor's system calls are not known."""
+    if not syscalls.supported_machine():
+        raise CoopError(f"the native back end does not know this processor ({syscalls.MACHINE})")
+
+
 def enter_user_namespace(uid: int, gid: int) -> None:
     """Enter new user and PID namespaces; ``uid`` and ``gid`` inside are the caller outside.
 

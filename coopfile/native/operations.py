@@ -166,7 +166,7 @@ class EmptyRoot(Root):
         syscalls.mount("tmpfs", stage, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
 
     def execute(self, tree: Tree) -> None:
-        tree.guards.make_read_only(tree.root)
+        syscalls.mount_setattr(tree.root, syscalls.MOUNT_ATTR_RDONLY, recursive=False)
 
 
 class Directory(Operation):

@@ -117,6 +117,7 @@ class Account(Operation):
     def execute(self, tree: Tree) -> None:
         os.makedirs("." + self.home, mode=0o700, exist_ok=True)
         os.makedirs("./etc", exist_ok=True)
+        user = self.user.encode()
         for path, number, line in (
             (
                 "./etc/passwd",
@@ -132,7 +133,6 @@ class Account(Operation):
             known = [other.split(b":") for other in lines]
             if any(fields[2:3] == [b"%d" % number] for fields in known):
                 continue
-            user = self.user.encode()
             kept = [other for other, fields in zip(lines, known, strict=True) if fields[0] != user]
             replace(path, b"\n".join([line.encode(), *kept, b""]))
 

@@ -112,10 +112,11 @@ class Placeholders:
 
     def _hold(self, parent: int, name: str, content: bytes | None, *, there: bool) -> None:
         """Create one placeholder, or adopt what is ``there``, and keep a shared lock on it."""
-        for number in range(_TRIES):
+        for _ in range(_TRIES):
+            adopts, there = there, False  # what is there was looked at just now, once
             made = False
             try:
-                if number or not there:
+                if not adopts:
                     _make(parent, name, content)
                     made = True
             except FileExistsError:
@@ -133,8 +134,7 @@ class Placeholders:
                 continue  # another sandbox, the last one out, has just removed it
             except OSError:
                 return  # replaced by something real; protecting that is the caller's next step
-            # What was there was looked at just now.
-            if not made and (number or not there) and not is_marked(os.fstat(descriptor)):
+            if not made and not adopts and not is_marked(os.fstat(descriptor)):
                 os.close(descriptor)
                 return
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coopfile.errors import CoopError
-from coopfile.native import landlock, syscalls
+from coopfile.native import landlock, namespaces
 from coopfile.native.enforcing import enforcement
 from coopfile.native.layout import layout
 from coopfile.native.prepared import Prepared
@@ -31,7 +31,7 @@ def prepare(
 
 def prepare_layout(launch: Launch, laid_out: Layout, *, building: bool = False) -> Prepared:
     """Look at the host like ``prepare``, for what is laid out already."""
-    syscalls.check_machine()
+    namespaces.check_machine()
     means: tuple[Means, ...] = ()
     if launch.network == "veth":
         means = internet("setup.network" if building else "network.mode", laid_out.writable)

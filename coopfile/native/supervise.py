@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 TIMED_OUT = 124
 _PROMPT = 10.0  # seconds that a client may take for a message
-_MOST = 1 << 30  # bytes of address space while a request is received
 _GRACE = 2.0  # seconds between asking to end and ending, when the time is over
 _LET_GO = 1.0  # the same when the caller is gone
 _NO_PROGRAM = ("",)  # a command for which not even a process is made: that would count for a moment
@@ -78,7 +77,7 @@ def main(connection: _socket.socket, served: Served) -> int:
     try:
         if wire.peer(connection) != (0, os.geteuid()):
             return 0  # of another user; or from inside, where the number of a process is not 0
-        request, descriptors = receive(connection, 3)
+        request, descriptors = wire.receive_bounded(connection, 3)
         if request[:1] != (wire.PROTOCOL,):
             text = "the session was started by another version of coop"
             wire.send(connection, ("refused", text, "end it with coop stop; it starts again when used"))
@@ -109,7 +108,7 @@ def practise(served: Served) -> None:
         connection.settimeout(_PROMPT)
         wire.peer(connection)
         wire.send(client, wire.command(_NO_PROGRAM, (), None, None), (0, 1, 2))
-        request, descriptors = receive(connection, 3)
+        request, descriptors = wire.receive_bounded(connection, 3)
         supervisor = Supervisor(connection, served, served.inside, Asked(*request[2:]))
         supervisor.start(descriptors)
         _let_go()
@@ -123,19 +122,6 @@ def practise(served: Served) -> None:
         connection.close()
         while signals.wait(0) is not None:
             pass  # of these sockets
-
-
-def receive(connection: _socket.socket, most: int) -> tuple[tuple[Any, ...], list[int]]:
-    """Do what ``wire.receive`` does with what anybody may have sent: of nonsense marshal may make something
-    enormous, which must not end a session, or the machine's memory.
-    """
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    most = _MOST if before[0] == resource.RLIM_INFINITY else min(_MOST, before[0])
-    resource.setrlimit(resource.RLIMIT_AS, (most, before[1]))
-    try:
-        return wire.receive(connection, most)
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def _answer(

@@ -15,8 +15,6 @@ import errno
 import os
 from _struct import pack, unpack
 
-from coopfile.errors import CoopError
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -76,7 +74,6 @@ class _Libc:
 
 _libc = _Libc()
 _syscall = _libc.syscall
-_SIGCHLD = 17
 
 AT_FDCWD = -100
 AT_EMPTY_PATH = 0x1000
@@ -131,6 +128,7 @@ _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _RESTRICT_SELF = 446
 _OPEN_TREE, _MOVE_MOUNT, _CLOSE_RANGE, _OPENAT2, _MOUNT_SETATTR = 428, 429, 436, 437, 442
 _OPEN_TREE_ATTR = 467
+_SIGCHLD = 17
 _forking: tuple[Any, ...] = ()  # what ``look_up_forking`` has found
 _can_open_with = True  # open_tree_attr(2), as far as is known
 
@@ -144,12 +142,6 @@ def look_up(names: Iterable[str]) -> None:
 def supported_machine() -> bool:
     """Tell whether this processor's system calls are known here."""
     return MACHINE in _NUMBERS
-
-
-def check_machine() -> None:
-    """Raise CoopError if this processor's system calls are not known here."""
-    if not supported_machine():
-        raise CoopError(f"the native back end does not know this processor ({MACHINE})")
 
 
 def call(name: str, number: int, *arguments: Any) -> int:

@@ -27,6 +27,7 @@ _PROMPT = 10.0  # seconds that PID 1 may take to answer
 _PAUSE = 0.005  # seconds between two tries to connect
 _FORMAT = 2  # of marshal: what every Python reads
 _MOST = 1 << 26  # bytes of a message: a command's arguments are at most 2 MiB, a plan is a few kilobytes
+_ADDRESSES = 1 << 30  # bytes of address space while a message is received of which anything may be made
 _MOST_DESCRIPTORS = 250  # the kernel takes 253: SCM_MAX_FD
 _ITEM = 4  # bytes of a descriptor in an ancillary message, a C int
 _LOOK = _socket.MSG_DONTWAIT | _socket.MSG_PEEK
@@ -208,6 +209,22 @@ def receive(connection: _socket.socket, most: int = 0) -> tuple[tuple[Any, ...],
         if isinstance(error, Exception) and not isinstance(error, Broken):
             raise Broken(str(error)) from None  # marshal has many ways to say that something is none of its
         raise
+
+
+def receive_bounded(connection: _socket.socket, most: int = 0) -> tuple[tuple[Any, ...], list[int]]:
+    """Do what ``receive`` does with what anybody may have sent.
+
+    Of nonsense marshal may make something enormous, which must not end a session, or take all memory.
+    """
+    import resource  # who has a session to serve has imported it
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    bound = _ADDRESSES if before[0] == resource.RLIM_INFINITY else min(_ADDRESSES, before[0])
+    resource.setrlimit(resource.RLIMIT_AS, (bound, before[1]))
+    try:
+        return receive(connection, most)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def is_waiting(connection: _socket.socket) -> bool | None:

@@ -63,7 +63,7 @@ def found(gate: int, mask: set[int], files: tuple[int, int]) -> Founded:
 
     ``gate`` and ``mask`` are ``serve.main``'s. ``files`` is the limit of open files that it is to have.
     """
-    syscalls.check_machine()
+    namespaces.check_machine()
     if os.geteuid() == 0:
         namespaces.leave_groups()
     inside, maker = _socket.socketpair()
@@ -79,6 +79,13 @@ def found(gate: int, mask: set[int], files: tuple[int, int]) -> Founded:
         maker.close()
 
 
+def leave_others(kept: tuple[int, ...], files: tuple[int, int]) -> None:
+    """Let a process that the monitor has forked have these descriptors only, and its limit again."""
+    syscalls.close_but((0, 1, 2, *kept))
+    if files[0] != files[1]:
+        resource.setrlimit(resource.RLIMIT_NOFILE, files)
+
+
 def _forked() -> int:
     try:
         return syscalls.fork_into(namespaces.FIRST)
@@ -92,9 +99,7 @@ def _be_first(maker: _socket.socket, gate: int, mask: set[int], files: tuple[int
     """Be PID 1, with nothing of the other sessions'; never returns."""
     reported = -1
     try:
-        syscalls.close_but((0, 1, 2, maker.fileno(), gate))
-        if files[0] != files[1]:
-            resource.setrlimit(resource.RLIMIT_NOFILE, files)
+        leave_others((maker.fileno(), gate), files)
         title.take(_NAME)
         # Signals to a group reach no other session. Those that would stop it count for nothing: an orphan's.
         os.setsid()

@@ -2,8 +2,8 @@
 
 It stays, and does next to nothing itself: for each session it forks PID 1 of the sandbox, which waits, and
 a process, the *maker*, that makes the sandbox, hands it what has to be undone at the end, and goes. When
-PID 1 has ended it forks another one that undoes. So nothing that takes its time, and
-nothing that fails, is in here.
+PID 1 has ended it forks another one that undoes. So nothing that takes its time, and nothing that fails,
+is in here.
 """
 
 from __future__ import annotations
@@ -70,11 +70,9 @@ def main(control: _socket.socket, make: Make) -> NoReturn:
 
 def refuse(connection: _socket.socket, error: OSError | CoopError) -> None:
     """Tell who asks why no process could be made for it. It is quick: others wait."""
-    from coopfile.native import supervise  # loaded long ago
-
     connection.settimeout(_QUICK)
     try:
-        _, descriptors = supervise.receive(connection, MOST)
+        _, descriptors = wire.receive_bounded(connection, MOST)
     except wire.Broken:
         return
     if isinstance(error, OSError):
@@ -414,9 +412,7 @@ def _be_maker(
 ) -> NoReturn:
     """Be the maker of a session, with nothing of the others'; never returns."""
     try:
-        syscalls.close_but((0, 1, 2, connection.fileno(), channel.fileno(), *founded.descriptors()))
-        if files[0] != files[1]:
-            resource.setrlimit(resource.RLIMIT_NOFILE, files)
+        founding.leave_others((connection.fileno(), channel.fileno(), *founded.descriptors()), files)
         make(connection, channel, founded, monitor, is_first)
     finally:
         os._exit(1)

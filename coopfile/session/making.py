@@ -59,21 +59,16 @@ _BACKLOG = 128
 
 
 class _Making(Record):
-    """What the steps have in common. ``listener``, ``notes``, ``alive`` and ``lease`` are descriptors.
-
-    ``pid`` is PID 1's number here, ``process`` a descriptor of it, and ``inside`` leads to it.
-    """
+    """What the steps have in common. ``listener``, ``notes``, ``alive`` and ``lease`` are descriptors."""
 
     order: Order
+    founded: founding.Founded
     layout: Layout
     reported: int
     lease: int | None
     alive: int
     notes: int
     listener: int
-    inside: _socket.socket
-    pid: int
-    process: int
 
 
 def main(
@@ -94,7 +89,7 @@ def main(
         _depend(monitor)
         sys.meta_path[:] = keep.IMPORTERS
         connection.settimeout(_PROMPT)
-        (data,), descriptors = supervise.receive(connection, keep.MOST)
+        (data,), descriptors = wire.receive_bounded(connection, keep.MOST)
         reported = descriptors.pop(0)
         connection.close()
         order = _pickle.loads(data)
@@ -134,7 +129,7 @@ def _make(
         alive = store.keep_alive(order.directory)
     if alive is None:
         raise CoopError("the session runs already, but does not answer", "coop stop ends it")
-    prepared, launch, inside = order.prepared, order.prepared.launch, founded.inside
+    prepared, launch = order.prepared, order.prepared.launch
     founded.begin(launch.uid, launch.gid, launch.network != "host", reported)
     listeners = runner.listen(launch)
     with ExitStack() as stack:
@@ -155,29 +150,18 @@ def _make(
         group, held = cgroups.Group(), placeholders.Placeholders()
         if prepared.enforcement.scoped:
             group.ask_systemd(prepared.enforcement.scoped, launch.limits)
-        pid, process, proc = founded.pid, founded.process, founded.wait()
-        syscalls.setns(process, syscalls.CLONE_NEWUSER)
+        pid, proc = founded.pid, founded.wait()
+        syscalls.setns(founded.process, syscalls.CLONE_NEWUSER)
         _depend(monitors)
         groups = f"{pid}-{monitors}"
         undo.callback(held.release)
         undo.callback(group.remove)
-        undo.callback(inside.shutdown, 2)  # before it: PID 1 ends
+        undo.callback(founded.inside.shutdown, 2)  # before it: PID 1 ends
         monitor.hold(group, held, launch, layout, prepared.enforcement, groups, sweeps=is_first)
         group.admit(pid)
         # Before the monitor knows of PID 1: until then the number is nobody else's, dead or alive.
         confine.limit_resources(prepared.enforcement.rlimits, pid)
-        making = _Making(
-            order,
-            layout,
-            reported,
-            lease,
-            alive,
-            notes,
-            listener,
-            inside,
-            pid,
-            process,
-        )
+        making = _Making(order, founded, layout, reported, lease, alive, notes, listener)
         store.tell_keeper(alive, pid)
         tasks = cgroups.open_tasks(prepared.enforcement.hierarchies, groups)
         undo.pop_all()
@@ -197,7 +181,7 @@ def _make(
         _, status = os.waitpid(builder, 0)
         if status != 0:
             raise wire.Broken("the builder has told why")
-        _stay(links, making, founded.gate)
+        _stay(links, making)
 
 
 def _unlink(path: str) -> None:
@@ -225,14 +209,14 @@ def _hand_over(
     given = undoing.Kept(group.hand_over(), told, len(places), path, limits.memory, limits.pids)
     kept = [making.alive, making.notes, *places, *place, *layers]
     try:
-        descriptors = [making.process, *kept]
+        descriptors = [making.founded.process, *kept]
         while len(descriptors) > keep.MOST:
             wire.send(channel, (), descriptors[: keep.MOST])
             del descriptors[: keep.MOST]
-        wire.send(channel, (making.pid, making.order.directory, given.packed()), descriptors)
+        wire.send(channel, (making.founded.pid, making.order.directory, given.packed()), descriptors)
         wire.receive(channel)
     except wire.Broken:
-        making.inside.shutdown(_socket.SHUT_RDWR)  # PID 1 ends
+        making.founded.inside.shutdown(_socket.SHUT_RDWR)  # PID 1 ends
         undoing.undo(making.order.directory, given, kept, None)
         raise CoopError(
             "the process that keeps sessions may not have as many open files as this one takes",
@@ -263,9 +247,9 @@ def _build(making: _Making, links: Links, tasks: list[int], proc: int) -> None:
     launch = prepared.launch
     own_network = launch.network != "host"
     os.umask(0o022)
-    syscalls.setns(making.process, namespaces.others(network=own_network))
+    syscalls.setns(making.founded.process, namespaces.others(network=own_network))
     for link in links:
-        link.announce(making.pid)
+        link.announce(making.founded.pid)
     changes = tree.build(
         layout.root, layout.operations, layout.guards, lambda: None, keeps_upper=True, proc=proc
     )
@@ -294,13 +278,13 @@ def _build(making: _Making, links: Links, tasks: list[int], proc: int) -> None:
         (rules, making.lease, None if changes is None else changes.descriptor),
         tasks,
     )
-    wire.send(making.inside, message, descriptors)
+    wire.send(making.founded.inside, message, descriptors)
 
 
-def _stay(links: Links, making: _Making, gate: int) -> None:
+def _stay(links: Links, making: _Making) -> None:
     """Keep what connects the sandbox until the monitor says that it is gone: it closes its end."""
     waiting = select.poll()
-    waiting.register(gate, 0)
+    waiting.register(making.founded.gate, 0)
     waiting.poll()
     for link in links:
         link.close()

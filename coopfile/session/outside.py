@@ -28,9 +28,9 @@ class Outside:
 
     def has(self, connection: _socket.socket) -> bool:
         """Tell whether who has connected is this user's, and as free as this process."""
-        pid, user = wire.peer(connection)
-        if user != os.geteuid():
+        if not wire.is_own(connection):
             return False
+        pid, _ = wire.peer(connection)
         try:
             if _confinement(str(pid)) != self._confinement:
                 return False

@@ -81,9 +81,9 @@ class StandIn:
             sys.stderr.write("Error: container is not running\n")
             return 1
         below = Path(f"/proc/{known['pid']}/task/{known['pid']}/children").read_text().split()
-        enter = ["nsenter", "--target", below[0], *_SPACES, "--preserve-credentials", f"--wd={os.getcwd()}"]
         # It stops with what it has started, and nobody would have it go on when this process is killed.
-        enter = ["setpriv", "--pdeathsig", "KILL", *enter]
+        enter = ["setpriv", "--pdeathsig", "KILL", "nsenter", "--target", below[0], *_SPACES]
+        enter += ["--preserve-credentials", f"--wd={os.getcwd()}"]
         given = {**known["environment"], **self._call.environment}
         environment = self._environment({**known, "environment": given})
         for path in self._call.values.get("env-file", ()):
